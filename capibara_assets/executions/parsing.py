@@ -219,6 +219,17 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
     return None
 
 
+def query_words(code: str) -> frozenset[str]:
+    """Names and literals of a SQL text of more than one letter, in lower case; none of what is no text of SQL."""
+    sqlglot = _sqlglot()
+    words = sqlglot.TokenType.VAR, sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING, sqlglot.TokenType.NUMBER
+    try:
+        listed = sqlglot.tokenize(code[:_MAX_SQL], read="sqlite")
+    except sqlglot.errors.SqlglotError:
+        return frozenset()
+    return frozenset(one.text.lower() for one in listed if one.token_type in words and len(one.text) > 1)
+
+
 def is_deep_query(statements: Iterable[exp.Expr]) -> bool:
     """Whether statements are nested as no query is."""
     return _is_deep(statements, lambda node: node.iter_expressions(), _DEEPEST_QUERY)

@@ -22,7 +22,7 @@ _NODE = re.compile(
 )
 _DECLARES = re.compile(r"^(?:const|let) ")
 _FOREIGN = re.compile(
-    r"site-packages|dist-packages|/lib/python\d|lib/python\d|<frozen|node:|node_modules|internal/|<__array_function__"
+    r"\.pyx$|site-packages|dist-packages|/lib/python\d|lib/python\d|<frozen|node:|node_modules|internal/|<__array_function__"
 )
 
 

@@ -112,8 +112,12 @@ def _apart(evidence: Evidence, pair: Row) -> Row:
     row = evidence.known.get(pair["failing_execution_id"])
     if row is None or not pair["failing_code"].endswith(f"{BELOW}{row['code']}"):
         return pair
-    codes = {side: pair[side].rstrip().removesuffix(row["code"].strip()).rstrip() for side in _SIDES}
-    return {**pair, **codes, "judged_by": (row["code"],)}
+    failing, fixed = (pair[side].rstrip() for side in _SIDES)
+    session, _ = evidence.place(pair["failing_execution_id"])
+    passed = (one["code"].strip() for one in session if fixed.endswith(f"{BELOW}{one['code'].strip()}"))
+    test = row["code"].strip()
+    codes = (failing.removesuffix(test).rstrip(), fixed.removesuffix(next(passed, test)).rstrip())
+    return {**pair, **dict(zip(_SIDES, codes, strict=True)), "judged_by": (row["code"],)}
 
 
 def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:

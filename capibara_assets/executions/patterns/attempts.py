@@ -11,6 +11,7 @@ from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.parsing import JAVASCRIPT, parse_javascript, parse_python
 from capibara_assets.executions.patterns.shown_failures import shows_failure
 from capibara_assets.executions.patterns.similarity import tokens
+from capibara_assets.executions.patterns.statements import Stated, stopped_at, top_level
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
 
 HORIZON = 50  # later executions of a session that are considered
@@ -81,6 +82,17 @@ class Attempt:
     @cached_property
     def statement(self) -> str | None:
         return _leading_text(self.row["language"], self.code)
+
+    @cached_property
+    def statements(self) -> tuple[Stated, ...]:
+        return top_level(self.row["language"], self.code)
+
+    @cached_property
+    def stopped(self) -> int | None:
+        """Index of the statement that failed; None where nothing tells."""
+        if self.row["outcome"] != "error":
+            return None
+        return stopped_at(self.row["language"], self.code, self.row["traceback"])
 
     @property
     def said(self) -> tuple[str, str | None]:

@@ -16,8 +16,12 @@ The rules for a pair, within (sandbox, code context), in time order:
    alone between the two, computed anew what it tests), was mended by that cell, the last before the run that passed.
    Both codes of such a pair hold the definition and, below it, what tested it, as if they had been one cell. So was one
    that passes in the cell that defines it anew, and one that ended well and shows a failure (`FAIL`, `[true, false]`)
-   that it does not show again. Of what is defined anew in part, the pair holds that part.
-7. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
+   that it does not show again. A cell that holds the statement that failed, and the checks after it, holds the test.
+   Of what is defined anew in part, the pair holds that part.
+7. Where neither text nor test tells, the statement that failed does (`redone.py`): a later cell holds it again below
+   what it makes anew, or assigns the same by another statement and goes on as before; or the next cell asks the query
+   that was refused otherwise.
+8. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
 missed ones.
@@ -25,13 +29,14 @@ missed ones.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
+from capibara_assets.executions.patterns.redone import asks_again, passes_anew, redoes, stands_alone
 from capibara_assets.executions.patterns.retests import retested
 from capibara_assets.executions.patterns.shown_failures import MAY_SHOW
 from capibara_assets.executions.patterns.similarity import distance, similarity, unified_diff
@@ -53,7 +58,7 @@ def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
         executions: Execution table (its `domains` may or may not carry `debug` yet).
 
     Returns:
-        RepairPair table; each failing execution is in at most one pair, as is each fixing one by rules 1 to 4.
+        RepairPair table; each failing execution is in at most one pair, as is each fixing one by rules 1-4, 6 and 7.
     """
     return _table(_row(*pair) for session in _sessions(executions) for pair in _pairs(session))
 
@@ -72,8 +77,7 @@ def _sessions(executions: pl.DataFrame) -> Iterable[Sequence[Attempt]]:
     """The sessions in which something may have failed, each in order of time."""
     frame = executions.sort("sandbox_id", "timestamp", "execution_id")
     fails = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
-    repeated = frame.filter(pl.struct("sandbox_id", "code").is_duplicated() & (pl.col("outcome") == "ok"))
-    told = pl.concat([frame.filter(fails)["sandbox_id"], repeated.filter(MAY_SHOW)["sandbox_id"]]).unique()
+    told = frame.filter(fails | (pl.col("outcome") == "ok") & MAY_SHOW)["sandbox_id"].unique()
     found: dict[tuple[str, str | None], list[Attempt]] = {}
     for row in frame.filter(pl.col("sandbox_id").is_in(told.implode())).iter_rows(named=True):
         found.setdefault((row["sandbox_id"], row["context_id"]), []).append(Attempt(row))
@@ -93,14 +97,26 @@ def _pairs(session: Sequence[Attempt]) -> Iterator[_Pair]:
     for i in _failures(session):
         if (fix := _told_fix(session, i, solving)) is not None:
             yield session[i], session[fix], () if fix in solving else session[i + 1 : fix]
-        elif not solving and (fix := _fix_of(session, i)) is not None and fix not in used:
-            used.add(fix)
-            yield session[i], session[fix], ()
-        elif not solving and fix is None:
-            yield from _tested(session, i, used)
+        elif not solving:
+            yield from _paired(session, i, used)
     for i in range(len(session) - 1, -1, -1) if not solving else ():
         if session[i].refuted:
             yield from _tested(session, i, used)
+
+
+def _paired(session: Sequence[Attempt], i: int, used: set[int]) -> Iterator[_Pair]:
+    """The pair of a failure whose fixing execution is `used` then: by its text, else by a test, else by a statement."""
+    fix = _fix_of(session, i, _related)
+    if fix is None and (tested := list(_tested(session, i, used))):
+        yield from tested
+        return
+    if fix is None:
+        fix = _fix_of(session, i, lambda failed, later: passes_anew(failed, later) or redoes(failed, later))
+    if fix is None and i + 1 < len(session) and session[i + 1].ok and asks_again(session[i], session[i + 1]):
+        fix = i + 1
+    if fix is not None and fix not in used:
+        used.add(fix)
+        yield session[i], session[fix], ()
 
 
 def _tested(session: Sequence[Attempt], i: int, used: set[int]) -> Iterator[_Pair]:
@@ -147,12 +163,12 @@ def _rerun_of(session: Sequence[Attempt], i: int) -> int | None:
     )
 
 
-def _fix_of(session: Sequence[Attempt], i: int) -> int | None:
+def _fix_of(session: Sequence[Attempt], i: int, related: Callable[[Attempt, Attempt], bool]) -> int | None:
     """Index of the success that ends the chain of attempts in which `i` is the last failure."""
     failing, first = session[i], None
     for j in range(i + 1, min(len(session), i + 1 + HORIZON)):
         later = session[j]
-        if not _related(failing, later):
+        if not related(failing, later):
             if first is not None:
                 break  # the session moved on
             continue
@@ -193,7 +209,7 @@ def _related(a: Attempt, b: Attempt) -> bool:
 def _mends(session: Sequence[Attempt], i: int, j: int) -> bool:
     """Whether the change from `i` to `j` can be the repair, and not a cell in between."""
     failing, later = session[i], session[j]
-    if failing.tokens == later.tokens:
+    if failing.tokens == later.tokens or stands_alone(failing, later):
         return False
     match = _MISSING_NAME.search(failing.row["error_value"] or "")
     if match is None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
+from capibara_assets.executions.patterns.redone import checks_hold, repeats
 from capibara_assets.executions.schema import SHELL, WRONG_OUTPUT
 
 _RAN = re.compile(r"^Ran \d+ tests? in ", re.MULTILINE)
@@ -18,6 +19,9 @@ def retested(session: Sequence[Attempt], i: int) -> tuple[int, Attempt, Attempt]
     and what it shows later.
     """
     test = session[i]
+    if test.refuted and test.names and (shown := _shown_again(session, i)) is not None:
+        told = f"Output:\n{test.output}\n\nExpected:\n{session[shown].output}"
+        return shown, Attempt(test.row | {"error_name": WRONG_OUTPUT, "error_value": told}), session[shown]
     again = _passing(session, i) if test.row["language"] != SHELL else None
     anew = _made_anew(session, i, again) if again is not None else None
     if again is None or anew is None:
@@ -43,7 +47,7 @@ def _told(test: Attempt, again: Attempt) -> str:
 
 
 def _passing(session: Sequence[Attempt], i: int) -> int | None:
-    """Index of the next cell that is, or that ends with, the test at `i`, and passes."""
+    """Index of the next cell that is, or that holds, the test at `i`, and passes."""
     test = session[i]
     for j in range(i + 1, min(len(session), i + 1 + HORIZON)):
         later = session[j]
@@ -52,9 +56,37 @@ def _passing(session: Sequence[Attempt], i: int) -> int | None:
         if later.tokens == test.tokens:
             if test.failed or (later.output != test.output and not later.refuted):
                 return j
-        elif test.failed and later.names and later.tokens[-len(test.tokens) :] == test.tokens:
+        elif test.failed and (
+            _ends_with(later, test) or (repeats(test, later) is not None and checks_hold(test, later))
+        ):
             return j
     return None
+
+
+def _ends_with(later: Attempt, test: Attempt) -> bool:
+    return bool(later.names) and later.tokens[-len(test.tokens) :] == test.tokens
+
+
+def _shown_again(session: Sequence[Attempt], i: int) -> int | None:
+    """Index of the next cell that defines the same, shows it by a statement of the one at `i`, and shows no failure."""
+    shows = session[i]
+    asked = [one.tokens for one in shows.statements if not one.places and "(" in one.tokens]
+    for later in session[i + 1 : i + 1 + HORIZON]:
+        if not later.names >= shows.names or not (later.failed or later.ok):
+            continue
+        if all(later.definitions[name] == written for name, written in shows.definitions.items()):
+            continue
+        again = any(one.tokens in asked or _begins(one.tokens, asked) for one in later.statements)
+        if later.failed or not again:
+            return None
+        if not later.refuted:
+            return session.index(later) if later.output != shows.output else None
+    return None
+
+
+def _begins(listed: Sequence[str], asked: Sequence[Sequence[str]]) -> bool:
+    """Whether a list begins with all that a list that was asked for holds."""
+    return any(one[-1] == listed[-1] == "]" and listed[: len(one) - 1] == one[:-1] for one in asked)
 
 
 def _made_anew(session: Sequence[Attempt], i: int, again: int) -> tuple[int, int] | None:

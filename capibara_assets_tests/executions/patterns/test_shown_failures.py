@@ -23,6 +23,13 @@ COMMENTED = "print(f(2))  # 4\nprint(f(3))  # expected: 9"
         ("run()", "got: 'a b' | expected: a b", False),
         ("run()", "Expected 12, but got 8.", True),
         ("run()", "expected [1, 2]  got [1,2]", False),
+        ("run()", "(2, 3) | should be [2, 3]", True),
+        ("run()", "[2, 3] | should be [2,3]", False),
+        ("run()", "size 35 want 35", False),
+        ("run()", "size 3 want 35", True),
+        ("run()", "WRONG [3] [4]", True),
+        ("run()", "extra: [] missing: []", False),
+        ("run()", "extra: [] missing: [2]", True),
         (COMMENTED, "4\n9", False),
         (COMMENTED, "4\n6", True),
         (COMMENTED, "4\n6\nmore", False),  # which line belongs to which?

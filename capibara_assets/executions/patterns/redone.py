@@ -1,0 +1,153 @@
+"""Whether a later cell does again, otherwise, what a failed one stopped at."""
+
+import re
+from collections.abc import Sequence
+
+from capibara_assets.executions.parsing import query_words
+from capibara_assets.executions.patterns.attempts import Attempt
+from capibara_assets.executions.patterns.similarity import distance, similarity
+from capibara_assets.executions.patterns.statements import Stated
+
+_AT_ITS_PLACE, _ALIKE = 0.7, 0.75  # least likeness of a statement to one that assigns the same, and to any other
+_MIN_TOKENS = 4  # of a statement that tells: `x` and `f()` stand in many cells
+_WORDS_KEPT = 0.5  # of a query that was refused, in the one that takes its place
+_LITERAL = re.compile(r"[rbfRBF]{0,2}(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)|\b\d[\w.]*")
+
+
+def repeats(failed: Attempt, later: Attempt) -> int | None:
+    """Index of the statement of a later cell that is the one at which an earlier one stopped; None: there is none.
+
+    An assertion is one that begins with it, too.
+    """
+    asked = _stopped(failed)
+    if asked is None or len(asked.tokens) < _MIN_TOKENS:
+        return None
+    checks = asked.tokens[0] == "assert"
+    for at, one in enumerate(later.statements):
+        if one.tokens == asked.tokens or (checks and one.tokens[: len(asked.tokens) + 1] == (*asked.tokens, "and")):
+            return at
+    return None
+
+
+def checks_hold(failed: Attempt, later: Attempt) -> bool:
+    """Whether a later cell holds every check that did not run any more."""
+    held = {one.tokens for one in later.statements}
+    return all(one.tokens in held for one in _rest(failed) if _checks(one))
+
+
+def stands_alone(failed: Attempt, later: Attempt) -> bool:
+    """Whether a later cell holds the statement that failed, and before it nothing that the failed one did not hold."""
+    at = repeats(failed, later)
+    old = {one.tokens for one in failed.statements}
+    return at is not None and all(one.tokens in old for one in later.statements[:at])
+
+
+def passes_anew(failed: Attempt, later: Attempt) -> bool:
+    """Whether a later cell holds the statement that failed, below what makes anew something that it needs.
+
+    What a check looks at may also be computed again, unchanged, after something else was set (`urls.patterns = ...`),
+    and any other statement may follow a new one (`os.makedirs(folder)`).
+    """
+    at = repeats(failed, later)
+    if at is None or not _goes_on(failed, later):
+        return False
+    needs, old = set(later.statements[at].tokens), {one.tokens for one in failed.statements}
+    again = not _checks(later.statements[at])
+    for one in reversed(later.statements[:at]):
+        new = one.tokens not in old
+        if new and not needs.isdisjoint(one.targets):
+            return _same_purpose(failed, one)
+        if new and again and (one.targets or not _checks(later.statements[at])):
+            return True
+        if not needs.isdisjoint(one.targets):
+            needs |= set(one.tokens)
+            again = True
+    return False
+
+
+def redoes(failed: Attempt, later: Attempt) -> bool:
+    """Whether another statement of a later cell takes the place of the one that failed, and what follows is done again.
+
+    A check is none that another takes the place of. A statement without others after it has to differ in more than its
+    literals and the names that it binds: `get("/a")` and `get("/b")` are two requests.
+    """
+    asked = _stopped(failed)
+    if asked is None or len(asked.tokens) < _MIN_TOKENS or _checks(asked):
+        return False
+    instead = _instead(asked, later.statements)
+    if instead is None or _checks(instead) or not _keeps_literals(failed, asked, instead):
+        return False
+    if [token for token in asked.tokens if token not in asked.places] == [
+        token for token in instead.tokens if token not in instead.places
+    ]:
+        return False
+    if _rest(failed):
+        return _goes_on(failed, later)
+    return _bare(asked) != _bare(instead)
+
+
+def _rest(failed: Attempt) -> Sequence[Stated]:
+    """What did not run any more."""
+    return failed.statements[(failed.stopped or 0) + 1 :]
+
+
+def _goes_on(failed: Attempt, later: Attempt) -> bool:
+    """Whether a later cell does again half of what did not run any more: its checks as they were, or what is alike."""
+    rest, held = _rest(failed), {one.tokens for one in later.statements}
+    if checks := [one for one in rest if _checks(one)]:
+        return 2 * sum(one.tokens in held for one in checks) >= len(checks)
+    return 2 * sum(_instead(one, later.statements, same=True) is not None for one in rest) >= len(rest)
+
+
+def _same_purpose(failed: Attempt, anew: Stated) -> bool:
+    """Whether what is made anew is not something else than what the failed cell made by that name."""
+    former = [one for one in failed.statements if one.places & anew.places]
+    return not former or any(_keeps_literals(failed, one, anew) for one in former)
+
+
+def _keeps_literals(failed: Attempt, former: Stated, anew: Stated) -> bool:
+    """Whether literals stay, but for those that the error quotes: another request or other data is no repair."""
+    told = failed.row["error_value"] or ""
+    kept = " ".join(anew.tokens)
+    return all(one.strip("'\"` ") in told for one in _LITERAL.findall(" ".join(former.tokens)) if one not in kept)
+
+
+def _stopped(failed: Attempt) -> Stated | None:
+    return None if failed.stopped is None else failed.statements[failed.stopped]
+
+
+def _checks(one: Stated) -> bool:
+    return any(token.lower().startswith(("assert", "expect")) for token in one.tokens)
+
+
+def _instead(asked: Stated, others: Sequence[Stated], same: bool = False) -> Stated | None:
+    """The statement that is most like one, and like enough; `same`: it may be that one."""
+    best, found = 0.0, None
+    for one in others:
+        at_its_place = bool(asked.places) and asked.places == one.places
+        alike = _kept(asked.tokens, one.tokens) if at_its_place else similarity(asked.tokens, one.tokens)
+        if one.tokens == asked.tokens:
+            alike = 1.0
+        least = _AT_ITS_PLACE if at_its_place else _ALIKE
+        if alike >= max(least, best) and (same or alike < 1.0):
+            best, found = alike, one
+    return found
+
+
+def _kept(asked: Sequence[str], instead: Sequence[str]) -> float:
+    """The share of a statement's tokens that another keeps; below 1."""
+    changed = distance(asked, instead) - max(0, len(instead) - len(asked))
+    return min(0.99, 1 - changed / len(asked))
+
+
+def _bare(one: Stated) -> str:
+    """A statement without its literals and the names that it binds."""
+    return _LITERAL.sub("", " ".join(token for token in one.tokens if token not in one.places))
+
+
+def asks_again(failed: Attempt, later: Attempt) -> bool:
+    """Whether a query that was refused is asked otherwise: most words of the one stand in the other."""
+    if failed.row["language"] != "sql" or failed.row["outcome"] != "error":
+        return False
+    asked, instead = (query_words(one.code) for one in (failed, later))
+    return len(asked) >= _MIN_TOKENS and len(asked & instead) >= _WORDS_KEPT * len(asked)
