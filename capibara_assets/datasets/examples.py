@@ -38,7 +38,7 @@ from capibara_assets.datasets.imported.join import add_imported, import_figures,
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, PREDICT_ERROR, section
-from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
+from capibara_assets.datasets.placing import MENDED_LATER, REFUTED, UNKNOWN_GROUP, Placed, messages_of, placed_of
 from capibara_assets.datasets.poison.held import BACK_DOOR, possible_back_doors
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, LeftOut, Split
@@ -123,7 +123,8 @@ def build_dataset(
     fit = {unit: doubt for unit, doubt in doubts.items() if doubt.reason != UNCONFIRMED}
     derived = derive(domain, own, recipe, execute, fit)
     candidates = [*_candidates(domain, own, recipe, execute), *derived.candidates]
-    by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts, own.unsolved)
+    unsolved = dict.fromkeys(own.mended_later, MENDED_LATER) | dict.fromkeys(own.unsolved, REFUTED)
+    by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts, unsolved)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     suspect = possible_back_doors(by_id.values(), own.known, recipe.poison)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -34,6 +34,7 @@ TESTS_ITSELF = "its answer would hold a test of its own result"
 INSUFFICIENT = "its prompt does not suffice"
 FITTED = "its answer is fitted to its test"
 REFUTED = "attempts at its task were judged, and its answer did not solve it"
+MENDED_LATER = "its author mended it later"
 
 _RETURN = re.compile(r"\breturn\b([^\n]*)")
 _LITERAL_LAST = re.compile(
@@ -70,21 +71,21 @@ def placed_of(
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
     doubts: Mapping[str, Doubt] = MappingProxyType({}),
-    unsolved: Collection[str] = (),
+    unsolved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Placed], dict[str, str], Counter[tuple[Kind, str]]]:
     """Usable candidates by example id; the first reason per unusable execution; counts of all reasons.
 
     Args:
         group_of: execution id -> group, split, and why it may not be used.
         doubts: execution id -> why its answer is not right in general.
-        unsolved: executions that a recorded verdict says not to solve their task.
+        unsolved: execution id -> why its code is no answer.
     """
     by_id: dict[str, Placed] = {}
     reasons: dict[str, str] = {}
     count = Counter[tuple[Kind, str]]()
     for candidate, secret in zip(candidates, _hold_secrets(candidates), strict=True):
         why = SECRET if secret else insufficient(candidate) or unsound(candidate, doubts) or unmended(candidate)
-        why = why or (REFUTED if is_refuted(candidate, unsolved) else None) or unworthy(candidate, recipe.fewest_steps)
+        why = why or why_refuted(candidate, unsolved) or unworthy(candidate, recipe.fewest_steps)
         placed = why or place(domain, candidate, group_of, recipe)
         if isinstance(placed, Placed):
             by_id[placed.example_id] = placed
@@ -118,10 +119,10 @@ def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | N
     return None
 
 
-def is_refuted(candidate: ExampleCandidate, unsolved: Collection[str]) -> bool:
-    """Whether an answer is, or ends with, code judged not to solve its task; explaining such code is allowed."""
+def why_refuted(candidate: ExampleCandidate, unsolved: Mapping[str, str]) -> str | None:
+    """Why an answer is, or ends with, code that is no answer; explaining such code is allowed."""
     mends = candidate.kind in CODE_KINDS or candidate.diff is not None
-    return mends and candidate.execution_ids[0] in unsolved
+    return unsolved.get(candidate.execution_ids[0]) if mends else None
 
 
 def _is_slip(candidate: ExampleCandidate) -> bool:

@@ -29,7 +29,7 @@ from capibara_assets.datasets.executing import NEVER_RUN, NOT_AGAIN, NOT_PASSED,
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.placing import REFUTED, TOO_LONG, Placed
+from capibara_assets.datasets.placing import MENDED_LATER, REFUTED, TOO_LONG, Placed
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced
@@ -224,6 +224,25 @@ def test_what_was_judged_not_to_solve_its_task_answers_nothing(recipe: DatasetRe
         assert set(dataset.examples["kind"]) == kinds, flags
     assert reasons(dataset)["b"] == REFUTED
     assert build(evidence, recipe, Domain.DEBUG, reexecute=None).examples.is_empty()
+
+
+def test_what_its_author_mended_later_answers_nothing(recipe: DatasetRecipe) -> None:
+    task = "Write `half(n)`."
+    code = "def half(n):\n    return n {} 2"
+    failing = run("a", "def half(n):\n    return n // z", task=task, outcome="error", error_name="NameError",
+                  error_value="name 'z' is not defined")  # fmt: skip
+    fixed = run("b", code.format("//"), task=task, minute=1, stdout="3\n")
+    tested = run("c", "assert half(3) == 1.5", minute=2, outcome="error", error_name="AssertionError", error_value="")
+    mended = run("d", code.format("/"), task=task, minute=3)
+    passed = run("e", tested.code, minute=4)
+    cells = [failing, fixed, tested, mended, passed]
+    below = {"failing_code": f"{fixed.code}\n\n{tested.code}", "fixed_code": f"{mended.code}\n\n{passed.code}"}
+    later = pair(tested, mended).model_copy(update=below)
+    dataset = build(evidence_of(cells, [pair(failing, fixed), later]), recipe, reexecute=None)
+    assert {row["execution_ids"][0] for row in dataset.examples.to_dicts() if row["kind"] != "predict"} == {"d"}
+    assert MENDED_LATER in str(dataset.statistics)
+    dataset = build(evidence_of(cells[:2], [pair(failing, fixed)]), recipe, reexecute=None)
+    assert set(dataset.examples["kind"]) == {"solve", "repair"}, "as long as nobody found it wrong"
 
 
 def test_what_was_judged_not_to_solve_its_task_still_gives_an_output(recipe: DatasetRecipe) -> None:

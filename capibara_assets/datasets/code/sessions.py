@@ -12,7 +12,7 @@ import polars as pl
 from capibara_assets.datasets.code import javascript_source, python_source, sql_source
 from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.executions.parsing import JAVASCRIPT
-from capibara_assets.executions.tracebacks import own_frames
+from capibara_assets.executions.patterns.statements import stopped_line
 from capibara_assets.storage.kept import of_text
 
 _DEFINED = re.compile(
@@ -97,13 +97,9 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
 
 def before_failure(cell: Row) -> tuple[Statement, ...] | None:
     """The statements of a failed cell that ended before the one that failed; None where its traceback tells no line."""
-    frames = own_frames(cell["traceback"], cell["language"])
-    lines = cell["code"].split("\n")
-    at = frames[0].line if frames else None
-    if at is None or frames[0].function or not 0 < at <= len(lines):
-        return None  # a deep stack is cut at its outer end: its first frame is then a function's
-    if frames[0].text and frames[0].text != lines[at - 1].strip():
-        return None  # the line of another cell
+    at, lines = stopped_line(cell["language"], cell["code"], cell["traceback"]), cell["code"].split("\n")
+    if at is None:
+        return None
     whole = statements(cell["code"], cell["language"])
     for end in range(at - 1, 0, -1):
         ran = statements("\n".join(lines[:end]), cell["language"])

@@ -24,6 +24,18 @@ _METHODS = {
     "replaceAll": ("replace",), "test": ("exec",), "reduce": ("map",), "charAt": ("charCodeAt",),
 }  # fmt: skip
 _CONVERSIONS = frozenset({"Number", "String", "parseInt", "parseFloat", "Boolean", "BigInt"})
+_COMPUTES = frozenset(
+    (
+        "identifier",
+        "shorthand_property_identifier",
+        "this",
+        "call_expression",
+        "new_expression",
+        "function_expression",
+        "arrow_function",
+        "class",
+    )
+)
 _ENDS = frozenset({"return_statement", "throw_statement", "continue_statement", "break_statement"})
 
 
@@ -34,8 +46,19 @@ def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
         return []
     edits, at = list(_Bugs(code).edits(root)), positions(code)
     printed = [(at(node.start_byte), at(node.end_byte)) for node in walk(root) if _is_print(node)]
+    data = [(at(node.start_byte), at(node.end_byte)) for node in root.named_children if _is_data(node)]
+    edits = [edit for edit in edits if edit.kind != "constant" or not any(a <= edit.start < b for a, b in data)]
     inside = [edit for edit in edits if any(start <= edit.start and edit.end <= end for start, end in spans)]
     return [edit for edit in inside if not any(edit.start < end and start < edit.end for start, end in printed)]
+
+
+def _is_data(statement: Node) -> bool:
+    """Whether a statement only writes values down: changed, they are other data and no bug."""
+    if statement.type in ("lexical_declaration", "variable_declaration"):
+        values = [node.child_by_field_name("value") for node in statement.named_children]
+    else:
+        values = [statement if statement.type == "expression_statement" else None]
+    return all(value is not None and not any(node.type in _COMPUTES for node in walk(value)) for value in values)
 
 
 class _Bugs:

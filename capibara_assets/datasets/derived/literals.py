@@ -81,7 +81,7 @@ def others(value: object) -> Iterator[str]:
         if number := _NUMBER.search(value):
             other = str(int(number[0]) + 1).zfill(len(number[0]))
             yield repr(value[: number.start()] + other + value[number.end() :])
-        elif len(value) >= 3 and value.isalpha():
+        elif len(value) >= 3 and value.isalpha() and not value.isupper():  # "POST" is a word that others know
             yield repr(value[1:] + value[0])
             yield repr(value[:-1])
 

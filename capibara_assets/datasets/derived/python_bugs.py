@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.code.python_source import Function, Places, called_name
+from capibara_assets.datasets.code.python_source import Function, Places, called_name, is_literal
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
@@ -30,6 +30,20 @@ _CONVERSIONS = frozenset(
 _STATUS = {200: 201, 201: 200, 204: 200, 400: 404, 401: 403, 403: 401, 404: 400, 409: 400, 422: 400}
 
 
+_HOLDERS = frozenset(("array", "asarray", "DataFrame", "Series", "tensor"))
+
+
+def _data(tree: ast.Module) -> Iterator[ast.AST]:
+    """The parts of values that a cell only writes down (`rows = [1, 2]`): changed, they are other data and no bug."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
+            value = node.value
+            if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _HOLDERS and value.args:
+                value = value.args[0]
+            if isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set) and is_literal(value):
+                yield from walk(value)
+
+
 def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
     """All edits of these kinds inside the spans; none if the code does not parse."""
     tree = python_tree(code)
@@ -46,6 +60,7 @@ class _Bugs:
         nodes = list(walk(tree))
         self._skipped = {id(part) for node in nodes for skipped in _unchanged(node) for part in walk(skipped)}
         self._modules = {a.asname or a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+        self._data = {id(part) for part in _data(tree)}
         self._alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr) and node is not tree.body[-1]}
         self._keys = sorted({key for node in nodes for key in _string_keys(node)})
 
@@ -76,7 +91,7 @@ class _Bugs:
                 yield from self._between("boolean", left, right, {"and": ("or",), "or": ("and",)})
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield self._put("negation", node, self._text(operand))
-            case ast.Constant(value=value):
+            case ast.Constant(value=value) if id(node) not in self._data:
                 yield from self._constant(node, value)
             case ast.Await(value=value):
                 yield self._put("missing_await", node, self._text(value))
@@ -141,7 +156,9 @@ class _Bugs:
     def _of_statement(self, node: ast.AST) -> Iterator[RepairEdit]:
         match node:
             case ast.Return(value=ast.expr() as value):
-                yield RepairEdit("missing_return", self._start(node), self._start(value), "")
+                begin = self._start(node) + len("return")  # brackets of the value stay
+                blanks = self._code[begin : self._start(value)]
+                yield RepairEdit("missing_return", self._start(node), begin + len(blanks) - len(blanks.lstrip()), "")
             case ast.AugAssign(target=target, value=value, op=ast.Add() | ast.Sub() | ast.Mult()):
                 between = self._code[self._end(target) : self._start(value)]
                 sign = "-=" if "+=" in between else "+="

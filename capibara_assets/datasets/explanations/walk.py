@@ -203,7 +203,7 @@ class _Walk:
             # of what is assigned to a part (`a[i] = Math.min(…)`), the value's call says nothing of what stays
             if step.sort != "do" or same is None or same.sort != "name" or same.text not in known:
                 raise Untold
-            if operands.get(same.place) != known[same.text]:
+            if operands.get(same.place) != known[same.text] or same.text == "console":  # which prints
                 raise Untold
             self.line(f"{said}{self.did(step, operands)} leaves `{same.text}` as it is.")
 

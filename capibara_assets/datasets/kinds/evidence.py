@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, needed, sessions
+from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, definitions, needed, sessions
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
@@ -107,6 +107,22 @@ class Evidence:
     def unsolved(self) -> frozenset[str]:
         """Executions in sessions that a benchmark's reward or another verdict judged as failed."""
         return frozenset(name for name, row in self.known.items() if UNSOLVED in row["flags"])
+
+    @cached_property
+    def mended_later(self) -> frozenset[str]:
+        """Executions that ended well and hold a definition that a repair of their session shows to be wrong."""
+        wrong: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for pair in self.repairs.iter_rows(named=True):
+            failing, fixed = (definitions(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
+            wrong[pair["sandbox_id"]] |= {
+                (name, text) for name, text in failing.items() if fixed.get(name, text) != text
+            }
+        rows = (row for session in self.whole_sessions for row in session if row["outcome"] == "ok")
+        return frozenset(
+            row["execution_id"]
+            for row in rows
+            if (known := wrong.get(row["sandbox_id"])) and known & definitions(row["code"], row["language"]).items()
+        )
 
     @cached_property
     def _memory(self) -> dict[str, Any]:

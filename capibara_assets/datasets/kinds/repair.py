@@ -14,6 +14,7 @@ import polars as pl
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task, without_note
+from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
@@ -25,7 +26,9 @@ from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_ear
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.patterns.redone import in_place_of
 from capibara_assets.executions.patterns.retests import BELOW
+from capibara_assets.executions.patterns.statements import top_level
 from capibara_assets.executions.schema import WRONG_OUTPUT
 from capibara_assets.executions.tracebacks import own_frames, summary
 
@@ -40,6 +43,8 @@ _BARE = re.compile(
     re.IGNORECASE,
 )
 _CHECKS = re.compile(r"\bassert(?:\b|_\w+\()|\.assert[A-Z]\w*\(|\bexpect\(|deepEqual")
+_PRINTS = re.compile(r"(?:print|display|console\.\w+)\(")
+_CALLED = re.compile(r"(?:await )?([A-Za-z_]\w*)\(|(?:for|while|if|with|try|async|assert|raise|throw|return|del)\b")
 _MOST_TEST = 800  # characters of assertions that are shown besides the one that failed
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 
@@ -55,7 +60,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         pair = _apart(evidence, recorded)
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
-        fixed = _with_carried(evidence, pair, fixed)
+        fixed = _with_carried(evidence, pair, _without_looks(fixed, failing, language))
         failing, fixed = (without_trailing_spaces(without_note(c, language), language) for c in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
@@ -150,7 +155,31 @@ def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
     brought = cell_names(needed, pair["language"])
     if brought is None or brought.bound & own.bound:
         return fixed  # an older version of what was mended, which only a test of the attempt needs
+    needed = _not_done_again(needed, fixed, pair["language"])
     return f"{needed}\n\n{fixed}" if needed else fixed
+
+
+def _not_done_again(needed: str, fixed: str, language: str) -> str:
+    """The statements of a failed cell that a repair needs, without those in whose place its own stand."""
+    own, lines = top_level(language, fixed), needed.split("\n")
+    gone = (
+        one for one in top_level(language, needed) if (other := in_place_of(one, own)) and other.places == one.places
+    )
+    over = {line for one in gone for line in one.lines if one.places}
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in over).strip("\n")
+
+
+def _without_looks(fixed: str, failing: str, language: str) -> str:
+    """Code without looks at values at its end (`df.head()`) that stand in the place of nothing of the failing code."""
+    listed, former, last = top_level(language, fixed), top_level(language, failing), True
+    lines = fixed.split("\n")
+    while len(listed) > 1 and former and not listed[-1].places and in_place_of(listed[-1], former, same=True) is None:
+        text = lines[listed[-1].lines.start - 1]
+        called = _CALLED.match(text)
+        if not (_PRINTS.match(text) or (last and (called is None or called[1] in BUILTINS))):
+            break
+        listed, last = listed[:-1], False
+    return "\n".join(lines[: listed[-1].lines.stop - 1]) if listed else fixed
 
 
 def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:

@@ -18,6 +18,7 @@ from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
 PRINTS_TEXT = "its output consists of texts that stand in its code"
+DEFINES_ONLY = "its output is a function or class, which its code defines"
 CAUGHT = "its answer showed what it says of an error that it catches"
 FOUND_NOTHING = "its answer found nothing, and its task asks for something"
 WRITTEN_OUT = "its answer is arithmetic on numbers that its author worked out or copied"
@@ -31,6 +32,7 @@ INSIDE = "its output shows what only a library's own code tells"
 NO_ROW = "its query looks for the first of some order, and found none"
 REPEATED = "its join gives the same row several times"
 
+_FUNCTION_REPR = re.compile(r"\[(?:Async|Generator)?(?:Function|class)\b[^\]\n]*\]|<(?:function|class) [^>\n]*>")
 _FOREIGN_REPR = re.compile(r"<[A-Z]\w+ [^<>\n]*>")  # of an object whose class says how it is written
 _PRIVATE = re.compile(r"\bprint\([^\n]*\b(?!self\b)[a-z]\w*\._[a-z]")
 _UNITTEST = re.compile(r"\.assert[A-Z]\w+\(")
@@ -57,6 +59,8 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
         if _prints_texts(code, candidate.answer.strip(), candidate.language):
             return PRINTS_TEXT
+        if _FUNCTION_REPR.fullmatch(candidate.answer.strip()):
+            return DEFINES_ONLY
         return _why_unreadable(code, candidate.answer.strip()) if candidate.language == "python" else None
     if candidate.kind not in CODE_KINDS:
         return None

@@ -74,7 +74,7 @@ def redoes(failed: Attempt, later: Attempt) -> bool:
     asked = _stopped(failed)
     if asked is None or len(asked.tokens) < _MIN_TOKENS or _checks(asked):
         return False
-    instead = _instead(asked, later.statements)
+    instead = in_place_of(asked, later.statements)
     if instead is None or _checks(instead) or not _keeps_literals(failed, asked, instead):
         return False
     if [token for token in asked.tokens if token not in asked.places] == [
@@ -96,13 +96,13 @@ def _goes_on(failed: Attempt, later: Attempt) -> bool:
     rest, held = _rest(failed), {one.tokens for one in later.statements}
     if checks := [one for one in rest if _checks(one)]:
         return 2 * sum(one.tokens in held for one in checks) >= len(checks)
-    return 2 * sum(_instead(one, later.statements, same=True) is not None for one in rest) >= len(rest)
+    return 2 * sum(in_place_of(one, later.statements, same=True) is not None for one in rest) >= len(rest)
 
 
 def _same_purpose(failed: Attempt, anew: Stated) -> bool:
     """Whether what is made anew is not something else than what the failed cell made by that name."""
     former = [one for one in failed.statements if one.places & anew.places]
-    return not former or any(_keeps_literals(failed, one, anew) for one in former)
+    return anew.defines or not former or any(_keeps_literals(failed, one, anew) for one in former)
 
 
 def _keeps_literals(failed: Attempt, former: Stated, anew: Stated) -> bool:
@@ -120,7 +120,7 @@ def _checks(one: Stated) -> bool:
     return any(token.lower().startswith(("assert", "expect")) for token in one.tokens)
 
 
-def _instead(asked: Stated, others: Sequence[Stated], same: bool = False) -> Stated | None:
+def in_place_of(asked: Stated, others: Sequence[Stated], same: bool = False) -> Stated | None:
     """The statement that is most like one, and like enough; `same`: it may be that one."""
     best, found = 0.0, None
     for one in others:

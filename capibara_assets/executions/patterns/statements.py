@@ -21,12 +21,14 @@ class Stated:
         tokens: its words and signs; of an assertion without the message.
         places: what it assigns, as written (`df["a"]`), and names that it binds otherwise.
         targets: names that it binds, or of whose objects it sets a part (`df`).
+        defines: it defines a function or class.
     """
 
     lines: range
     tokens: tuple[str, ...]
     places: frozenset[str]
     targets: frozenset[str]
+    defines: bool
 
 
 @lru_cache(maxsize=4096)
@@ -41,9 +43,17 @@ def top_level(language: str, code: str) -> tuple[Stated, ...]:
 
 def stopped_at(language: str, code: str, traceback: str | None) -> int | None:
     """Index of the statement that raised the error of a traceback; None where it does not tell."""
-    frames = own_frames(traceback, language)
-    line = frames[0].line if frames else None
+    line = stopped_line(language, code, traceback)
     return next((at for at, one in enumerate(top_level(language, code)) if line in one.lines), None)
+
+
+def stopped_line(language: str, code: str, traceback: str | None) -> int | None:
+    """The line, from 1, at which the error of a traceback left a cell; None where it does not tell."""
+    frames, lines = own_frames(traceback, language, code), code.split("\n")
+    at = frames[0].line if frames else None
+    if at is None or frames[0].function or not 0 < at <= len(lines):
+        return None  # a deep stack is cut at its outer end: its first frame is then a function's
+    return at if frames[0].text in ("", lines[at - 1].strip()) else None  # else the line of another cell
 
 
 def _python(code: str, node: ast.stmt) -> Stated:
@@ -54,7 +64,8 @@ def _python(code: str, node: ast.stmt) -> Stated:
     else:
         text = "\n".join(code.split("\n")[first - 1 : last])
     written = {text: root for text, root in _bound_by(code, node) if root}
-    return Stated(range(first, last + 1), tuple(tokens(text)), frozenset(written), frozenset(written.values()))
+    defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return Stated(range(first, last + 1), tuple(tokens(text)), frozenset(written), frozenset(written.values()), defines)
 
 
 def _bound_by(code: str, node: ast.stmt) -> Iterator[tuple[str, str]]:
@@ -83,8 +94,13 @@ def _javascript(node: tree_sitter.Node) -> Stated:
     text = (condition.text if throws and condition is not None else node.text) or b""
     lines = range(node.start_point[0] + 1, node.end_point[0] + 2)
     places = frozenset(_set_by(node))
+    targets = frozenset(tokens(one)[0] for one in places if tokens(one))
     return Stated(
-        lines, tuple(tokens(text.decode())), places, frozenset(tokens(one)[0] for one in places if tokens(one))
+        lines,
+        tuple(tokens(text.decode())),
+        places,
+        targets,
+        node.child_by_field_name("body") is not None and bool(places),
     )
 
 

@@ -114,6 +114,26 @@ def test_no_module_or_name_is_left_of_a_call() -> None:
     assert found == {code.replace("g.trim()", "g"), code.replace("t.describe()", "t")}
 
 
+@pytest.mark.parametrize("value", ["(a +\n        b)", "(a)", "[a,\n        b]"])
+def test_a_forgotten_return_leaves_the_brackets_of_its_value(value: str) -> None:
+    for blank in ("", " "):
+        code = f"def f(a, b):\n    return{blank}{value}\n"
+        (found,) = applied(python_bugs.bugs(code, [(0, len(code))]), code)["missing_return"]
+        assert found == f"def f(a, b):\n    {value}\n"
+
+
+def test_data_that_a_cell_writes_down_gets_no_bug() -> None:
+    data = "import numpy as np\nrows = [1, 2]\ngrid = np.array([[3, 4], [5, 6]])\n"
+    code = f"{data}size = 7\ngrid[8] = 0\npart = rows[9:]\n"
+    found = applied(python_bugs.bugs(code, [(0, len(code))]), code)["constant"]
+    assert all(one.startswith(data) for one in found) and any("size = 8" in one for one in found)
+    assert {one for one in found if "part = rows[10:]" in one or "grid[9]" in one}
+    data = "const rows = [{ n: 1 }, { n: 2 }];\n4 - '3';\n"
+    code = f"{data}let size = rows.length + 7;\n"
+    found = applied(javascript_bugs.bugs(code, [(0, len(code))]), code)["constant"]
+    assert found == {code.replace("7", "8"), code.replace("7", "6")}
+
+
 def test_sql_keeps_its_layout() -> None:
     found = applied(sql_bugs.bugs(SQL), SQL)
     assert SQL.replace("LEFT JOIN", "INNER JOIN") in found["join"]
@@ -178,6 +198,9 @@ def test_changed_inputs_keep_keys_and_types() -> None:
     assert code.replace("item 9", "item 10") in texts
     assert code.replace("[1, 2, 3]", "[3, 1, 2]") in texts
     assert all("'k'" in text for text in texts)
+    code = "send('POST', 'body')"
+    texts = {edit.applied(code) for edit in changes(code, "python", (0, len(code)))}
+    assert texts == {"send('POST', 'odyb')", "send('POST', 'bod')"}, "what a protocol calls its own is no input"
 
 
 def test_changed_inputs_leave_formulas_and_the_names_of_columns() -> None:

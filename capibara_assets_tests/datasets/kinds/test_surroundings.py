@@ -1,5 +1,7 @@
 """What a failed attempt leaves in its session, in the prompts and answers of what came after it."""
 
+import pytest
+
 from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
@@ -44,6 +46,69 @@ def test_a_repair_brings_no_older_version_of_what_it_mends(recipe: DatasetRecipe
     failed, fixed = attempts()
     (made,) = repair.candidates(evidence_of([failed, fixed], [pair(failed, fixed)]), recipe)
     assert made.answer == MENDED
+
+
+LOADED = "import pandas as pd\nsleep = pd.read_csv('sleep.csv')"
+SPLIT = "sleep['sys'] = sleep['bp'].str.split('/').str[0]\nsleep['high'] = sleep['sys'] > 130"
+TYPED = "sleep['sys'] = sleep['bp'].str.split('/').str[0].astype(int)\nsleep['high'] = sleep['sys'] > 130"
+
+
+def repaired(failing: str, fixed: str, recipe: DatasetRecipe, language: str = "python") -> ExampleCandidate:
+    said = {"outcome": "error", "error_name": "TypeError", "error_value": "'>' not supported", "language": language}
+    said["traceback"] = f"Cell In[2], line 2\n----> 2 {failing.split(chr(10))[1]}"
+    cells = [
+        run("loaded", LOADED if language == "python" else "const a = [1]", language=language),
+        run("failed", failing, minute=1, **said),
+        run("fixed", fixed, minute=2, language=language),
+    ]
+    (made,) = repair.candidates(evidence_of(cells, [pair(*cells[1:])]), recipe)
+    return made
+
+
+def test_a_repair_does_not_hold_the_statements_in_whose_place_its_own_stand(recipe: DatasetRecipe) -> None:
+    assert repaired(SPLIT, TYPED, recipe).answer == TYPED
+    other = TYPED.replace("sleep['sys'] =", "sleep['typed'] =")
+    assert repaired(SPLIT, other, recipe).answer.startswith(SPLIT.split("\n")[0]), "which that column needs"
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ("sleep['high'].sum()", False),
+        ("print(sleep['high'].sum())\nprint(len(sleep))\nsleep.head()", False),
+        ("sleep['high'].to_csv('high.csv')\nsleep['high'] |= sleep['sys'] < 90", True),
+        ("show(sleep)", True),  # of which nobody knows what it does
+    ],
+)
+def test_a_repair_ends_without_looks_at_what_it_made(more: str, kept: bool, recipe: DatasetRecipe) -> None:
+    assert repaired(SPLIT, f"{TYPED}\n{more}", recipe).answer == (f"{TYPED}\n{more}" if kept else TYPED)
+    looked = f"{SPLIT}\nsleep['high'].sum()", f"{TYPED}\nsleep['high'].sum()"
+    assert repaired(*looked, recipe).answer == looked[1], "the failing code shows it too"
+
+
+def test_a_repair_in_javascript_ends_without_looks(recipe: DatasetRecipe) -> None:
+    codes = [f"const b = a.map(x => x{more});\nlet n = b.length;" for more in ("()", "")]
+    assert repaired(codes[0], f"{codes[1]}\nconsole.log(n, b);\nb", recipe, "javascript").answer == codes[1]
+
+
+def test_a_repair_is_shown_the_test_that_failed_where_a_later_one_holds_more(recipe: DatasetRecipe) -> None:
+    test = "assert areas([1])[0] > 3\nassert areas([2])[0] > 12"
+    traceback = "Cell In[2], line 2\n----> 2 assert areas([2])[0] > 12"
+    cells = [
+        run("made", ATTEMPT.partition("def check")[0]),
+        run(
+            "failed", test, minute=1, outcome="error", error_name="AssertionError", error_value="", traceback=traceback
+        ),
+        run("fixed", MENDED.partition("\ncheck")[0], minute=2),
+        run("passed", f"{test}\nassert areas([]) == []", minute=3),
+    ]
+    pairs = find_repairs(evidence_of(cells).executions)
+    assert pairs["fixed_code"].to_list() == [f"{cells[2].code}\n\n{cells[3].code}"]
+    (made,) = repair.candidates(
+        evidence_of(cells, [RepairPair.model_validate(row) for row in pairs.to_dicts()]), recipe
+    )
+    assert section(made.prompt, TESTS) == test and "areas([])" not in made.prompt + made.answer
+    assert made.answer == cells[2].code and set(made.execution_ids) >= {"failed", "fixed", "passed"}
 
 
 FIRST = "Write `shout(text)`, which returns a text in capitals."

@@ -64,6 +64,8 @@ def test_an_output_that_no_reader_of_the_code_can_tell_or_everyone_can(code: str
     [
         ("console.assert(f(2) === 4);\nconsole.log('ok');", "ok", outputs.PRINTS_TEXT),
         ("test(() => { console.log(`done`); });", "done", outputs.PRINTS_TEXT),
+        ("const late = f => f(2);\nlate", "[Function: late]", outputs.DEFINES_ONLY),
+        ("const late = f => [f];\nlate(late)", "[ [Function: late] ]", None),
         ("if (f(2) === 4) { console.log('ok'); } else { console.log('few'); }", "ok", None),
         ("console.log('ok', f(3));", "ok 9", None),
         ("console.log(`ok ${f(3)}`);", "ok 9", None),

@@ -12,7 +12,10 @@ Step = tuple[str, tuple[str, str, str] | str | None]
 
 def failed(code: str, line: int, value: str = "", name: str = "ValueError") -> Step:
     """A Python cell that fails at a line."""
-    trace = f"{name}    Traceback (most recent call last)\nCell In[1], line {line}\n----> {line} x\n{name}: {value}"
+    text = code.split("\n")[line - 1]
+    trace = (
+        f"{name}    Traceback (most recent call last)\nCell In[1], line {line}\n----> {line} {text}\n{name}: {value}"
+    )
     return code, (name, value, trace)
 
 
@@ -153,4 +156,7 @@ def test_the_statement_at_which_a_cell_stopped() -> None:
     assert stopped_at("python", "a = 1\nb = (\n  c\n)", trace) == 1
     compiled = trace.replace("Cell In[1]", "File pandas/_libs/offsets.pyx:7998, in to_offset()\nCell In[1]")
     assert stopped_at("python", "a = 1\nb = (\n  c\n)", compiled) == 1, "what is compiled is not the user's"
+    cut = trace.replace("line 3", "line 3, in f(x)")
+    assert stopped_at("python", "a = 1\nb = (\n  c\n)", cut) is None, "its outermost frame is a function's"
+    assert stopped_at("python", "a = 1\nb = (\n  d\n)", trace) is None, "it is of another cell"
     assert stopped_at("python", "a = 1", trace) is None and stopped_at("python", "a = 1", None) is None
