@@ -142,8 +142,9 @@ def extract_knowledge(
     inside = in_window(executions, recipe)
     with keeping(texts):
         patterns = extract_patterns(inside, domain, recipe)
-    repairs = find_repairs(inside)
-    quoted = evidence(in_window(around, recipe), repairs, recipe)
+    outside = in_window(around, recipe)
+    repairs = find_repairs(pl.concat([inside, outside]), domain)
+    quoted = evidence(outside, repairs, recipe)
     recent = in_time(commands, recipe)
     mended = find_mended(recent, domain)
     edited = recent.filter(pl.col("sandbox_id").is_in(mended["sandbox_id"].unique().implode()))

@@ -51,16 +51,19 @@ _MISSING_NAME = re.compile(
 )
 
 
-def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
+def find_repairs(executions: pl.DataFrame, domain: Domain | str | None = None) -> pl.DataFrame:
     """Repair pairs among executions, whatever the order of the rows.
 
     Args:
-        executions: Execution table (its `domains` may or may not carry `debug` yet).
+        executions: Execution table of whole sessions (its `domains` may or may not carry `debug` yet): what a failure
+            tested, or what passed later, may belong to another domain.
+        domain: of both sides of a pair; None: any.
 
     Returns:
         RepairPair table; each failing execution is in at most one pair, as is each fixing one by rules 1-4, 6 and 7.
     """
-    return _table(_row(*pair) for session in _sessions(executions) for pair in _pairs(session))
+    pairs = (pair for session in _sessions(executions) for pair in _pairs(session))
+    return _table(_row(*pair) for pair in pairs if domain is None or _within(domain, pair))
 
 
 def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
@@ -70,7 +73,7 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
         commands: commands and edits of whole sessions (Execution), of whatever domain.
     """
     pairs = (pair for session in _sessions(commands) for pair in _mended(session))
-    return _table(_row(*pair) for pair in pairs if all(str(domain) in side.row["domains"] for side in pair[:2]))
+    return _table(_row(*pair) for pair in pairs if _within(domain, pair))
 
 
 def _sessions(executions: pl.DataFrame) -> Iterable[Sequence[Attempt]]:
@@ -89,6 +92,10 @@ def _table(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
 
 
 _Pair = tuple[Attempt, Attempt, Sequence[Attempt]]  # failure, repair, and what stands between where that mended it
+
+
+def _within(domain: Domain | str, pair: _Pair) -> bool:
+    return all(str(domain) in side.row["domains"] for side in pair[:2])
 
 
 def _pairs(session: Sequence[Attempt]) -> Iterator[_Pair]:

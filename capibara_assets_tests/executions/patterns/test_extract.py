@@ -10,6 +10,7 @@ from benchmarks.experience.study import merge_patterns
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.patterns.extract import (
+    extract_knowledge,
     extract_patterns,
     find_patterns,
     pattern_table,
@@ -20,9 +21,10 @@ from capibara_assets.executions.patterns.idioms_javascript import javascript_idi
 from capibara_assets.executions.patterns.idioms_python import python_idioms
 from capibara_assets.executions.patterns.idioms_sql import sql_idioms
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.schema import Pattern
-from capibara_assets.executions.selection import of_domain
-from capibara_assets.storage.records import problems
+from capibara_assets.executions.schema import Execution, Pattern
+from capibara_assets.executions.selection import of_domain, tables_of
+from capibara_assets.storage.records import problems, table
+from capibara_assets_tests.datasets.conftest import run
 from capibara_assets_tests.executions.conftest import envelope, executed
 
 RECIPE = ExperienceRecipe()
@@ -293,3 +295,23 @@ def test_real_patterns_are_reasonable_and_do_not_depend_on_the_order_of_rows(rea
 
 def test_no_executions_no_patterns(tmp_path: Path, real: Ingest) -> None:
     assert extract_patterns(real.executions.clear(), Domain.SQL, RECIPE).is_empty()
+
+
+def test_a_pair_whose_definition_and_passing_test_belong_to_other_domains(tmp_path: Path) -> None:
+    """In `debug` stand only the two ends of a pair; what was tested, and what passed later, stand around them."""
+    test = "assert half(3) == 1.5"
+    failed = {"outcome": "error", "error_name": "AssertionError", "domains": ["api", "debug"]}
+    session = [
+        run("made", "def half(n):\n    return n // 2"),
+        run("failed", test, minute=1, **failed),
+        run("mended", "def half(n):\n    return n / 2", minute=2, domains=["python", "api", "debug"]),
+        run("passed", test, minute=3, domains=["api"]),
+    ]
+    executions = table(Execution, session)
+    for domain, found in ((Domain.DEBUG, 1), (Domain.API, 1), (Domain.PYTHON, 0)):
+        tables = tables_of(executions, domain)
+        knowledge = extract_knowledge(
+            tables["executions"], tables["around"], tables["commands"], domain, RECIPE, tmp_path / domain
+        )
+        assert knowledge.repairs.height == found, domain
+        assert knowledge.repairs["failing_code"].to_list() == [f"{session[0].code}\n\n{test}"] * found
