@@ -11,6 +11,7 @@ from capibara_assets.executions.patterns.statements import Stated
 _AT_ITS_PLACE, _ALIKE = 0.7, 0.75  # least likeness of a statement to one that assigns the same, and to any other
 _MIN_TOKENS = 4  # of a statement that tells: `x` and `f()` stand in many cells
 _WORDS_KEPT = 0.5  # of a query that was refused, in the one that takes its place
+_MOST_REST = 20  # statements after the one that failed that are looked for
 _LITERAL = re.compile(r"[rbfRBF]{0,2}(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)|\b\d[\w.]*")
 
 
@@ -88,7 +89,7 @@ def redoes(failed: Attempt, later: Attempt) -> bool:
 
 def _rest(failed: Attempt) -> Sequence[Stated]:
     """What did not run any more."""
-    return failed.statements[(failed.stopped or 0) + 1 :]
+    return failed.statements[(failed.stopped or 0) + 1 :][:_MOST_REST]
 
 
 def _goes_on(failed: Attempt, later: Attempt) -> bool:

@@ -11,6 +11,8 @@ from capibara_assets.executions.parsing import JAVASCRIPT, javascript_tree, pars
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.tracebacks import own_frames
 
+_MOST = 60  # statements of a cell that are told apart: they are compared with those of each of fifty later cells
+
 
 @dataclass(frozen=True)
 class Stated:
@@ -33,11 +35,12 @@ class Stated:
 
 @lru_cache(maxsize=4096)
 def top_level(language: str, code: str) -> tuple[Stated, ...]:
-    """The statements of Python or JavaScript that parses; none of anything else."""
-    if language == "python" and (tree := parse_python(code)) is not None:
+    """The statements of Python or JavaScript that parses; none of anything else, or of more than a cell has."""
+    if language == "python" and (tree := parse_python(code)) is not None and len(tree.body) <= _MOST:
         return tuple(_python(code, node) for node in tree.body)
     if language in JAVASCRIPT and not (root := javascript_tree(code).root_node).has_error:
-        return tuple(_javascript(node) for node in root.named_children if node.type != "comment")
+        nodes = [node for node in root.named_children if node.type != "comment"]
+        return tuple(map(_javascript, nodes)) if len(nodes) <= _MOST else ()
     return ()
 
 

@@ -148,6 +148,7 @@ def test_statements() -> None:
     listed = top_level("javascript", script)
     assert [set(one.targets) for one in listed] == [{"a", "b"}, set(), {"x"}]
     assert " ".join(listed[1].tokens) == "( a > 1 )"
+    assert top_level("python", "a = 1\n" * 61) == top_level("javascript", "a = 1\n" * 61) == (), "no cell has so many"
     assert top_level("python", "def f(:") == top_level("sql", "SELECT 1") == ()
 
 
