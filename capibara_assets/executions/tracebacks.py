@@ -8,7 +8,7 @@ from itertools import pairwise
 from capibara_assets.executions.parsing import JAVASCRIPT
 
 MOST_FRAMES = 4
-_LONGEST_LINE, _LONGEST_MESSAGE = 200, 300
+_LONGEST_LINE, _LONGEST_MESSAGE, _BEGINNING = 200, 300, 120
 _HEADER = re.compile(
     r"(?P<place>(?:Cell |Input )?In ?\[\d+\]|<ipython-input-[^>\n]*>|File (?:\"[^\"\n]+\"|[^\s:,]+))"
     r"(?:, line (?P<line>\d+)|:(?P<at>\d+))?(?:,? in (?P<function><cell line: \d+>|[\w.<>]+))?"
@@ -122,11 +122,11 @@ def error_text(
 def summary(name: str | None, value: str | None, frames: Sequence[Frame]) -> str:
     """The lines of these frames, outermost first, at most `MOST_FRAMES`, then class and message.
 
-    A long message keeps its end, which has the cause (a database error quotes the whole query first).
+    A long message keeps its beginning and its end: a database error quotes the whole query first, pandas the value.
     """
     message = " ".join((value or "").split())
     if len(message) > _LONGEST_MESSAGE:
-        message = "... " + message[-_LONGEST_MESSAGE:]
+        message = f"{message[:_BEGINNING]} ... {message[_BEGINNING - _LONGEST_MESSAGE :]}"
     last = f"{name or 'Error'}: {message}" if message else name or "Error"
     lines: list[str] = []
     shown = [frame for frame in frames if frame.text]

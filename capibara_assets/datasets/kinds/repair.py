@@ -6,7 +6,7 @@ The answer is the whole fixed code, which ran; the diff from the code of the pro
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import polars as pl
@@ -28,7 +28,8 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.patterns.redone import in_place_of
 from capibara_assets.executions.patterns.retests import BELOW
-from capibara_assets.executions.patterns.statements import top_level
+from capibara_assets.executions.patterns.similarity import tokens
+from capibara_assets.executions.patterns.statements import Stated, top_level
 from capibara_assets.executions.schema import WRONG_OUTPUT
 from capibara_assets.executions.tracebacks import own_frames, summary
 
@@ -60,7 +61,8 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         pair = _apart(evidence, recorded)
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
-        fixed = _with_carried(evidence, pair, _without_looks(fixed, failing, language))
+        asked = "\n".join([statement, judge, recorded["failing_code"]])
+        fixed = _with_carried(evidence, pair, _without_looks(fixed, failing, language, asked))
         failing, fixed = (without_trailing_spaces(without_note(c, language), language) for c in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
@@ -169,17 +171,30 @@ def _not_done_again(needed: str, fixed: str, language: str) -> str:
     return "\n".join(line for number, line in enumerate(lines, 1) if number not in over).strip("\n")
 
 
-def _without_looks(fixed: str, failing: str, language: str) -> str:
-    """Code without looks at values at its end (`df.head()`) that stand in the place of nothing of the failing code."""
+def _without_looks(fixed: str, failing: str, language: str, asked: str) -> str:
+    """Code without looks at values at its end (`df.head()`), and values made for them, that nothing asked for.
+
+    Of code that failed and ended with a look the repair keeps its last one.
+
+    Args:
+        asked: the rest of what the prompt shows: its values may be needed there.
+    """
     listed, former, last = top_level(language, fixed), top_level(language, failing), True
-    lines = fixed.split("\n")
-    while len(listed) > 1 and former and not listed[-1].places and in_place_of(listed[-1], former, same=True) is None:
+    looked, lines = bool(former) and not former[-1].places, fixed.split("\n")
+    known = {*tokens(asked), *(token for one in former for token in one.tokens)}
+    while len(listed) > 1 and former and not _stands(listed[-1], former, known):
         text = lines[listed[-1].lines.start - 1]
         called = _CALLED.match(text)
-        if not (_PRINTS.match(text) or (last and (called is None or called[1] in BUILTINS))):
+        look = _PRINTS.match(text) or (last and (called is None or called[1] in BUILTINS))
+        if not (listed[-1].places or (look and not looked)):
             break
         listed, last = listed[:-1], False
     return "\n".join(lines[: listed[-1].lines.stop - 1]) if listed else fixed
+
+
+def _stands(one: Stated, former: Sequence[Stated], known: Set[str]) -> bool:
+    """Whether a statement stands in the place of one of the failing code, or makes what is spoken of."""
+    return one.defines or not known.isdisjoint(one.targets) or in_place_of(one, former, same=True) is not None
 
 
 def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:

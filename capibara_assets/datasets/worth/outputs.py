@@ -18,6 +18,7 @@ from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
 PRINTS_TEXT = "its output consists of texts that stand in its code"
+VERSION = "whether SQLite has the function that its error names depends on the version"
 DEFINES_ONLY = "its output is a function or class, which its code defines"
 CAUGHT = "its answer showed what it says of an error that it catches"
 FOUND_NOTHING = "its answer found nothing, and its task asks for something"
@@ -36,6 +37,12 @@ _FUNCTION_REPR = re.compile(r"\[(?:Async|Generator)?(?:Function|class)\b[^\]\n]*
 _FOREIGN_REPR = re.compile(r"<[A-Z]\w+ [^<>\n]*>")  # of an object whose class says how it is written
 _PRIVATE = re.compile(r"\bprint\([^\n]*\b(?!self\b)[a-z]\w*\._[a-z]")
 _UNITTEST = re.compile(r"\.assert[A-Z]\w+\(")
+_OF_LIBRARIES = re.compile(r"wasSuccessful\(\)|ACTUAL: |DESIRED: |Not equal to tolerance|Arrays are not ")
+#: Functions that some versions of SQLite, or some ways to build it, have.
+_OF_VERSIONS = re.compile(
+    r"no such function: (?:concat|concat_ws|string_agg|iif|ceil|ceiling|floor|log|ln|power?|sqrt|mod|median|unhex)\b",
+    re.IGNORECASE,
+)
 _SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")
 _NOTHING = frozenset(("[]", "{}", "()", "None", "False", "nan", "set()", "undefined", "null", "[[]]"))
 _ARITHMETIC = frozenset(("abs", "min", "max", "sum", "round", "print", "len", "int", "float", "pow", "divmod"))
@@ -59,6 +66,8 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
         if _prints_texts(code, candidate.answer.strip(), candidate.language):
             return PRINTS_TEXT
+        if _OF_VERSIONS.search(candidate.answer):
+            return VERSION
         if _FUNCTION_REPR.fullmatch(candidate.answer.strip()):
             return DEFINES_ONLY
         return _why_unreadable(code, candidate.answer.strip()) if candidate.language == "python" else None
@@ -92,7 +101,7 @@ def _prints_texts(code: str, shown: str, language: str) -> bool:
 
 
 def _why_unreadable(code: str, shown: str) -> str | None:
-    if ("AssertionError: " in shown and _UNITTEST.search(code)) or "wasSuccessful()" in shown:
+    if ("AssertionError: " in shown and _UNITTEST.search(code)) or _OF_LIBRARIES.search(shown):
         return WORDED
     names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
     if names and "sqrt(" in shown and "/" in shown:
@@ -148,6 +157,8 @@ def _why_no_rows(candidate: ExampleCandidate) -> str | None:
     proof = (candidate.proof or "").strip()
     if proof == "[]" and _LIMIT.search(candidate.answer):
         return NO_ROW
+    if candidate.kind != "repair" and proof.startswith("Empty DataFrame") and last_select(candidate.answer) is not None:
+        return FOUND_NOTHING
     rows = _rows(proof)
     if not rows:
         return None

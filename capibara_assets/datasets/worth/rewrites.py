@@ -4,13 +4,19 @@ import ast
 import re
 
 from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.queries import last_select
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import ERROR, TESTS, section
+from capibara_assets.datasets.kinds.prompts import ERROR, TESTS, section, states_task
 from capibara_assets.executions.parsing import JAVASCRIPT
 
 WIDER = "its repair also changes functions that neither its error nor its test speaks of"
 ANEW = "its repair is written anew: most of what it changes has nothing to do with the failure"
 
+ELSE = "its repair selects something else than the query that failed"
+WRAPS = "its answer wraps the former version of what it defines, which runs once and mends nothing"
+
+_WRAPS = re.compile(r"^(?P<kept>\w+) = (?P<former>\w+)\n(?:.*\n)*?(?:async )?def (?P=former)\(", re.MULTILINE)
+_CUT = re.compile(r"\b(?:LIMIT|TOP|ROWNUM|FETCH)\b", re.IGNORECASE)
 _MOST_OTHERS = 1  # a helper may change with what uses it
 _MOST_LINES = 24  # taken out and put in
 
@@ -27,6 +33,23 @@ def changes_others(candidate: ExampleCandidate) -> str | None:
     told = f"{section(candidate.prompt, ERROR)}\n{section(candidate.prompt, TESTS)}"
     others = {name for name in changed if re.search(rf"\b{name.rpartition('.')[2]}\b", told) is None}
     return WIDER if len(others) > _MOST_OTHERS else None
+
+
+def selects_else(candidate: ExampleCandidate) -> str | None:
+    """Why a recorded repair of a query asks for something else; None where it does not."""
+    if candidate.kind != "repair" or candidate.derived is not None or candidate.failing is None:
+        return None
+    if _CUT.search(candidate.answer) and not _CUT.search(candidate.failing):
+        return ELSE
+    before, after = (last_select(code) for code in (candidate.failing, candidate.answer))
+    if states_task(candidate.prompt) or before is None or after is None or before.is_star or after.is_star:
+        return None  # a task tells what is to be selected
+    return ELSE if len(before.selects) != len(after.selects) else None
+
+
+def wraps_former(code: str) -> str | None:
+    """Why code that defines a function is no version of it: it calls the former one by another name."""
+    return WRAPS if _WRAPS.search(code) else None
 
 
 def _bodies(code: str) -> dict[str, str]:

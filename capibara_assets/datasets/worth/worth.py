@@ -33,8 +33,9 @@ from capibara_assets.datasets.worth.predictions import unworthy_output
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
-from capibara_assets.datasets.worth.rewrites import changes_others
+from capibara_assets.datasets.worth.rewrites import changes_others, selects_else, wraps_former
 from capibara_assets.datasets.worth.tests_alone import FIXTURE, is_fixture, lacks_a_task
+from capibara_assets.datasets.worth.unseen_data import needs_unseen_data
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
 from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
@@ -104,7 +105,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
         return why
     if candidate.language == "sql":
-        return unworthy_query(candidate) or lenient(candidate)
+        return unworthy_query(candidate) or lenient(candidate) or selects_else(candidate)
     if is_fixture(candidate):
         return FIXTURE
     queries = candidate.kind in CODE_KINDS and holds_sql(candidate.answer, candidate.language)
@@ -132,8 +133,11 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return OTHER_METHOD
     if candidate.language == "python" and _holds_idle(candidate.answer):
         return NO_EFFECT
+    if candidate.language == "python" and (why := wraps_former(candidate.answer)) is not None:
+        return why
     if candidate.kind == "repair":
-        return _unworthy_repair(candidate) or changes_others(candidate) or lacks_a_task(candidate)
+        why = _unworthy_repair(candidate) or changes_others(candidate) or needs_unseen_data(candidate)
+        return why or lacks_a_task(candidate)
     if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
         return TRIVIAL
     if _overflows(candidate):

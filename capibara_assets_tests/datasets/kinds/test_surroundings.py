@@ -86,6 +86,22 @@ def test_a_repair_ends_without_looks_at_what_it_made(more: str, kept: bool, reci
     assert repaired(*looked, recipe).answer == looked[1], "the failing code shows it too"
 
 
+def test_a_repair_keeps_a_look_where_the_failing_code_ended_with_one(recipe: DatasetRecipe) -> None:
+    failing, fixed = (
+        f"{code}\n{look}" for code, look in ((SPLIT, "sleep.nlargest(5)"), (TYPED, "sleep.nlargest(5).round(3)"))
+    )
+    assert repaired(failing, fixed, recipe).answer == fixed
+
+
+def test_a_repair_makes_nothing_for_what_nothing_asks_for(recipe: DatasetRecipe) -> None:
+    more = "import json\nanswer = {'most': sleep['high'].max()}\nprint(answer)"
+    assert repaired(SPLIT, f"{TYPED}\n{more}", recipe).answer == TYPED
+    failing = f"{SPLIT}\nmost = sleep['high'].max()"
+    assert repaired(failing, f"{TYPED}\nmost = sleep['high'].sum()", recipe).answer.endswith(
+        "most = sleep['high'].sum()"
+    )
+
+
 def test_a_repair_in_javascript_ends_without_looks(recipe: DatasetRecipe) -> None:
     codes = [f"const b = a.map(x => x{more});\nlet n = b.length;" for more in ("()", "")]
     assert repaired(codes[0], f"{codes[1]}\nconsole.log(n, b);\nb", recipe, "javascript").answer == codes[1]

@@ -47,6 +47,10 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
         ),
         (LOOP, "6\n4", None),
         (f"{CHECKED}\ncheck()\nprint('ok')", "ok", outputs.PRINTS_TEXT),
+        ("assert_allclose(total(x), 3)", "AssertionError: Not equal to tolerance rtol=1e-07 ACTUAL: 2", outputs.WORDED),
+        ("assert total(x) == 3, total(x)", "AssertionError: 2", None),
+        ("con.execute(query)", "OperationalError: no such function: CONCAT", outputs.VERSION),
+        ("con.execute(query)", "OperationalError: no such function: DATEDIFF", None),
         (f"{CHECKED}\ncheck()\nif __name__ == '__main__':\n    print('ok')", "ok", outputs.PRINTS_TEXT),
         (f"{CHECKED}\nprint('ok' if total([2]) > 1 else 'few')", "ok", None),
         (f"{CHECKED}\nif total([2]) > 1:\n    print('ok')\nelse:\n    print('few')", "ok", None),
@@ -238,3 +242,17 @@ def test_a_harness_that_only_says_that_something_failed() -> None:
     assert unworthy(candidate("predict", "assert r.wasSuccessful()\nAssertionError", asked)) == outputs.WORDED
     direct = prompts.predict_error("python", "def f(x):\n    return [y for y in x if y][0]\nassert f([0, 3]) == 2", [])
     assert unworthy(candidate("predict", "assert f([0, 3]) == 2\nAssertionError", direct)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "why"),
+    [
+        ("solve", "SELECT day FROM visits WHERE site <> NULL", outputs.FOUND_NOTHING),
+        ("solve", "CREATE INDEX of_day ON visits (day)", None),
+        ("repair", "SELECT day FROM visits WHERE site = 'x'", None),
+    ],
+)
+def test_a_query_that_found_nothing_answers_nothing(kind: Kind, answer: str, why: str | None) -> None:
+    asked = "Write SQL code.\nWhen was each known site visited?\n\nSchema:\nvisits(day, site)"
+    one = candidate(kind, answer, asked, "sql", proof="Empty DataFrame\nColumns: [day]\nIndex: []", failing=answer)
+    assert outputs.shows_too_little(one) == why

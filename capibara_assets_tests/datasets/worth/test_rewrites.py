@@ -4,8 +4,8 @@ import pytest
 
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.repair import unified_diff
-from capibara_assets.datasets.worth.rewrites import ANEW, WIDER, changes_others
-from capibara_assets_tests.datasets.worth.test_worth import candidate
+from capibara_assets.datasets.worth.rewrites import ANEW, ELSE, WIDER, WRAPS, changes_others, selects_else
+from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
 SHOP = """class Shop:
     def __init__(self, rows):
@@ -50,3 +50,28 @@ def test_a_repair_is_not_written_anew(lines: int, why: str | None) -> None:
     asked = prompts.repair("javascript", "", failing, "ReferenceError: a is not defined", [])
     one = candidate("repair", fixed, asked, "javascript", failing=failing, diff=unified_diff(failing, fixed))
     assert changes_others(one) == why
+
+
+@pytest.mark.parametrize(
+    ("task", "failing", "fixed", "why"),
+    [
+        ("", "SELECT name, kind FROM boat", "SELECT name, kind FROM boats", None),
+        ("", "SELECT name, kind FROM boat", "SELECT name FROM boats", ELSE),
+        ("", "SELECT name FROM boat", "SELECT name FROM boats LIMIT 5", ELSE),
+        ("", "SELECT TOP 5 name FROM boats", "SELECT name FROM boats LIMIT 5", None),
+        ("", "SELECT name, kind FROM boat", "SELECT * FROM boats", None),
+        ("Which boats are there?", "SELECT name, kind FROM boat", "SELECT name FROM boats", None),  # a task tells it
+        ("Which boats are there?", "SELECT name FROM boat", "SELECT name FROM boats LIMIT 5", ELSE),
+    ],
+)
+def test_a_repair_of_a_query_asks_for_the_same(task: str, failing: str, fixed: str, why: str | None) -> None:
+    asked = prompts.repair("sql", task, failing, "OperationalError: no such table: boat", [])
+    assert selects_else(candidate("repair", fixed, asked, "sql", failing=failing)) == why
+    assert selects_else(candidate("repair", fixed, asked, "sql", failing=failing, derived="bug:wrong_table")) is None
+
+
+def test_an_answer_that_wraps_the_former_version_mends_nothing() -> None:
+    task = "Write Python code.\nWrite `day(text)`, which reads a day from a text in one of three forms."
+    body = "def day(text):\n    found = {}(text.strip())\n    return None if found == 'None' else found"
+    assert unworthy(candidate("solve", f"_former = day\n{body.format('_former')}", task)) == WRAPS
+    assert unworthy(candidate("solve", f"parse = read\n{body.format('parse')}", task)) is None
