@@ -16,8 +16,10 @@ from capibara_assets.datasets.worth.query_sense import (
     DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
+    WITH_NULL,
     compares_as_text,
     compares_cases,
+    compares_with_null,
     groups_by_name,
     says_nothing,
     shows_months_for_dates,
@@ -85,6 +87,8 @@ def _unsound(candidate: ExampleCandidate) -> str | None:
             return MONTH_FOR_DATE
         if subtracts_dates(query):
             return DATES
+        if compares_with_null(query):
+            return WITH_NULL
         if candidate.kind != "repair" and groups_by_name(query, shown, task):
             return BY_NAME
     return None

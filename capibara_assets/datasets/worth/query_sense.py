@@ -13,6 +13,7 @@ CASED = "its query compares text in small letters with capitals, or the other wa
 AS_TEXT = "its query orders or compares numbers that are stored as text"
 MONTH_FOR_DATE = "its task asks for a date, and its query gives a month as text"
 BY_NAME = "its query groups by a name that need not be unique, and the table has a key"
+WITH_NULL = "its query compares a value with NULL, which is true of no row"
 DATES = "its query subtracts dates: SQLite, which stores them as text, gives years"
 
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -77,6 +78,13 @@ def _counts_one_row(node: exp.Select) -> bool:
         node.expressions[0].unalias().this, exp.Star
     )
     return counts and all(isinstance(one.unalias(), exp.AggFunc) for one in inner.expressions)
+
+
+def compares_with_null(query: str) -> bool:
+    """Whether a condition compares by `= NULL` or `<> NULL`."""
+    found = (node for tree in statements(query) for node in tree.find_all(exp.EQ, exp.NEQ))
+    conditions = (node for node in found if node.find_ancestor(exp.Where, exp.Having, exp.Join) is not None)
+    return any(isinstance(side, exp.Null) for node in conditions for side in (node.this, node.expression))
 
 
 def compares_cases(query: str) -> bool:

@@ -15,6 +15,7 @@ from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
+OWN_NAME = "its test reads a name that its prompt does not speak of, which its answer alone binds"
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
 BARE_VARIABLE = "its test begins with the value of a variable, and nothing else says what is asked"
 NOT_SHOWN = "no test shows what its signature names, and nothing else says what is asked"
@@ -69,6 +70,14 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
     return BARE_VARIABLE if literal and python_source.is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def reads_own_name(candidate: ExampleCandidate) -> bool:
+    """Whether the test of a repair asks for a value that only its answer has a name for."""
+    test, own = (cell_names(code, "python") for code in (candidate.test or "", candidate.answer))
+    if candidate.failing is None or candidate.language != "python" or test is None or own is None:
+        return False
+    return bool((test.needed & own.bound) - _words(candidate.prompt))
 
 
 def is_fixture(candidate: ExampleCandidate) -> bool:

@@ -34,7 +34,7 @@ from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
 from capibara_assets.datasets.worth.rewrites import changes_others, selects_else, wraps_former
-from capibara_assets.datasets.worth.tests_alone import FIXTURE, is_fixture, lacks_a_task
+from capibara_assets.datasets.worth.tests_alone import FIXTURE, OWN_NAME, is_fixture, lacks_a_task, reads_own_name
 from capibara_assets.datasets.worth.unseen_data import needs_unseen_data
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
 from capibara_assets.executions.secrets.redact import PLACEHOLDER
@@ -137,7 +137,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return why
     if candidate.kind == "repair":
         why = _unworthy_repair(candidate) or changes_others(candidate) or needs_unseen_data(candidate)
-        return why or lacks_a_task(candidate)
+        return why or (OWN_NAME if reads_own_name(candidate) else None) or lacks_a_task(candidate)
     if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
         return TRIVIAL
     if _overflows(candidate):

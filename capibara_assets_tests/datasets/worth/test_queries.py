@@ -14,6 +14,7 @@ from capibara_assets.datasets.worth.query_sense import (
     DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
+    WITH_NULL,
     groups_by_name,
     says_nothing,
 )
@@ -247,3 +248,17 @@ def test_a_query_that_breaks_off_is_judged_by_what_is_whole(query: str) -> None:
         one = ExampleCandidate(kind, "sql", asked, query, ("e",), "", 0.0, 1.0, failing=query)  # type: ignore[arg-type]
         unworthy(one, 3)
     assert not says_nothing(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT name FROM shops WHERE town <> NULL ORDER BY name", WITH_NULL),
+        ("UPDATE shops SET town = 'Rye' WHERE town = NULL", WITH_NULL),
+        ("SELECT name FROM shops JOIN sales ON shops.id = sales.shop_id AND sales.day != NULL", WITH_NULL),
+        ("SELECT name FROM shops WHERE town IS NOT NULL", None),
+        ("UPDATE shops SET town = NULL WHERE id = 3", None),
+    ],
+)
+def test_a_comparison_with_null_answers_nothing(query: str, found: str | None) -> None:
+    assert why(query, "Select the shops with a known town, and set unknown towns of shop 3 to Rye.") == found

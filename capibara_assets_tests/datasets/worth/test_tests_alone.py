@@ -126,3 +126,12 @@ def test_the_test_of_a_repair_reads_what_is_there() -> None:
     assert found.lacks_a_task(candidate("repair", ANSWER, asked, failing=failing)) == found.READS_UNTOLD
     told = asked.replace("several", "[[4]]")
     assert found.lacks_a_task(candidate("repair", ANSWER, told, failing=failing)) is None
+
+
+def test_the_test_of_a_repair_reads_no_name_that_its_answer_alone_has() -> None:
+    asked = prompts.repair("python", "", "print(len(json.dumps(record)))", "TypeError: not JSON serializable", [])
+    fixed = "print(len(json.dumps(record, default=str)))\n{} = loads(data)"
+    one = candidate("repair", fixed.format("back"), asked, failing="print(1)", test="assert back == record")
+    assert found.reads_own_name(one) and unworthy(one) == found.OWN_NAME
+    told = candidate("repair", fixed.format("record"), asked, failing="print(1)", test="assert record == back")
+    assert not found.reads_own_name(told), "the prompt has the name, and of `back` the answer knows nothing either"
