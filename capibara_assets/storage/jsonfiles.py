@@ -1,6 +1,7 @@
 """Atomic, durable writing of small files, and reading of JSON documents: a user's, and versioned ones of our own."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from upath import UPath
 
 _LONGEST_NAME = 80  # characters of a name in a message
+_LARGEST = 2**53 - 1  # of whole numbers: beyond, other readers of JSON see another one, and arithmetic ends
 
 
 @contextmanager
@@ -109,15 +111,36 @@ def strict_json(data: bytes) -> Any:
     """Parse JSON text strictly (RFC 8259), for documents that all readers must interpret alike.
 
     Raises:
-        ValueError: not JSON in UTF-8, NaN or infinity, a name twice in one object, or half of a surrogate pair, which
-            can be written nowhere.
+        ValueError: not JSON in UTF-8, NaN or infinity, a number beyond those that all readers have (2**53 - 1 where it
+            is whole, else float64), a name twice in one object, or half of a surrogate pair, which can be written
+            nowhere.
     """
-
-    def refused(name: str) -> Any:
-        raise ValueError(f"{name} is no JSON number")
-
-    value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=refused)
+    value = json.loads(
+        data.decode("utf-8-sig"),
+        object_pairs_hook=_once,
+        parse_constant=_no_number,
+        parse_int=_whole,
+        parse_float=_finite,
+    )
     _require_text(value, data)
+    return value
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _whole(text: str) -> int:
+    # By its length first: Python takes no more than some thousand digits, and long for these
+    if len(text) > len(str(-_LARGEST)) or abs(value := int(text)) > _LARGEST:
+        digits = len(text.lstrip("-"))
+        raise _AmbiguousError(f"a whole number has {digits} digits, the largest that all readers have is {_LARGEST:,}")
+    return value
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise _AmbiguousError(f"the number {text[:_LONGEST_NAME]} is larger than any that all readers have")
     return value
 
 
@@ -127,14 +150,14 @@ def _require_text(value: Any, data: bytes) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
 
 
-class _TwiceError(ValueError):
-    """A name is there twice in one object: its readers take different values."""
+class _AmbiguousError(ValueError):
+    """A name twice in one object, or a number too large for some readers: they take different values."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise _TwiceError(f"{first_twice(pairs)[:_LONGEST_NAME]!r} is there twice in one object")
+        raise _AmbiguousError(f"{first_twice(pairs)[:_LONGEST_NAME]!r} is there twice in one object")
     return members
 
 
@@ -184,7 +207,7 @@ def why_not_json(error: ValueError | RecursionError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return f"not Unicode text: it has {error.object[error.start]!a}, half of a character"
     said = str(error)
-    if isinstance(error, _TwiceError):
+    if isinstance(error, _AmbiguousError):
         return f"ambiguous: {said}"
     if "BOM" in said:
         said = "it begins with a byte order mark, which its other readers refuse"
@@ -207,9 +230,9 @@ def read_json(file: Path, strict: bool = False) -> Any:
         raise InputError(f"{file} is {why_not_json(error)}") from error
 
 
-def read_object(file: Path, expected: str = "a JSON object") -> dict[str, Any]:
+def read_object(file: Path, expected: str = "a JSON object", strict: bool = False) -> dict[str, Any]:
     """As `read_json`, of an object. Raises InputError: as there, or it is another value than `expected` names."""
-    value = read_json(file)
+    value = read_json(file, strict)
     if not isinstance(value, dict):
         raise InputError(f"{file}: expected {expected}, found {type(value).__name__}")
     return value

@@ -13,6 +13,7 @@ from capibara_assets.storage.jsonfiles import (
     parse_json,
     read_json,
     read_object,
+    strict_json,
     sync_folder,
     write_bytes_atomic,
     write_durable,
@@ -57,6 +58,31 @@ def test_an_error_of_a_sync_names_the_file(
         write(tmp_path / "a.json", b"{}")
     with pytest.raises(OSError, match="No space left on device"):
         sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize("text", [b"9007199254740991", b"-9007199254740991", b"1.7e308", b"1e-400", b"[0, -0.0, 1]"])
+def test_numbers_that_all_readers_have_are_read_strictly(text: bytes) -> None:
+    assert strict_json(text) == parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            b"9007199254740992",
+            "a whole number has 16 digits, the largest that all readers have is 9,007,199,254,740,991",
+        ),
+        (b"-9007199254740992", "a whole number has 16 digits"),
+        (b"1" + b"0" * 400, "a whole number has 401 digits"),
+        (b"1" + b"0" * 100_000, "a whole number has 100001 digits"),
+        (b"1e999", "the number 1e999 is larger than any that all readers have"),
+        (b"NaN", "NaN is no JSON number"),
+    ],
+)
+def test_numbers_that_readers_take_for_others_are_refused_strictly(tmp_path: Path, text: bytes, said: str) -> None:
+    (tmp_path / "a.json").write_bytes(b'{"deep": [' + text + b"]}")
+    with pytest.raises(InputError, match=said):
+        read_json(tmp_path / "a.json", strict=True)
 
 
 def test_what_is_nested_more_deeply_than_is_read_is_no_json() -> None:
