@@ -32,6 +32,7 @@ from capibara_assets.consensus.confirming import (
     propose,
     tolerance_of,
 )
+from capibara_assets.consensus.election.attestation import order_of_computing
 from capibara_assets.consensus.election.ballots import examples_digest
 from capibara_assets.consensus.election.confirmations import CONFIRMED, Confirmation
 from capibara_assets.consensus.election.keys import REGISTERED, VoterKeys, registry_digest
@@ -229,7 +230,10 @@ class _AfterTheVote:
             pre=election.pre,
             merge_strategy=election.merge_strategy,
             faults_left=outcome.faults_left,
-            evidence={"order": sorted(outcome.accepted, key=lambda name: (digests[name], name)), **robust.figures},
+            evidence={
+                "order": list(order_of_computing({name: digests[name] for name in outcome.accepted})),
+                **robust.figures,
+            },
             tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
             chosen=chosen.name,
             confirmations=self.confirmations,
@@ -284,7 +288,9 @@ def _choice(
     strategies = read_strategies({name: attested.folders[name] for name in outcome.accepted})
     try:
         validation = ValidationLosses(base, measured.examples, measuring=measured.measure)
-        choice = choose(validation, accepted, recipe, f=outcome.faults_left, strategies=strategies)
+        choice = choose(
+            validation, accepted, recipe, f=outcome.faults_left, strategies=strategies, digests=attested.digests
+        )
     except InputError as error:
         raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
     losses = {BASE: choice.losses[BASE]}
@@ -297,6 +303,7 @@ def _choice(
 
 def _entries(attested: AttestedVoters, counted: CountedVote, chosen: Tried) -> tuple[VoterEntry, ...]:
     outcome, verdicts = counted.outcome, attested.verdicts
+    voted = {ballot.voter for ballot in counted.poll.ballots}
     weights: dict[str, float | None] = dict.fromkeys(outcome.accepted, None if chosen.weights is None else 0.0)
     weights |= dict(zip(chosen.voters, chosen.weights or (None,) * len(chosen.voters), strict=True))
     return tuple(
@@ -310,7 +317,7 @@ def _entries(attested: AttestedVoters, counted: CountedVote, chosen: Tried) -> t
             norm_ratio=verdicts[name].norm_ratio,
             weight=weights.get(name),
             votes=verdicts[name].votes and name not in outcome.excluded,
-            public_key=counted.poll.keys.get(name),
+            public_key=counted.poll.keys.get(name) if name in voted else None,
         )
         for name in attested.names
     )

@@ -68,6 +68,7 @@ def remeasured_problems(
             recipe,
             f=certificate.faults_left,
             strategies=read_strategies({name: voters[name] for name in accepted}),
+            digests={voter.name: voter.digest or "" for voter in certificate.voters},
         )
     except ChoiceError as error:
         return [f"measured again, nothing may be chosen: {error}"]

@@ -30,6 +30,7 @@ from capibara_assets.consensus.certificates.reservations import (
     key_reservations,
     loss_findings,
     threshold_reservations,
+    unsigned_words,
 )
 from capibara_assets.consensus.certificates.verification import (
     absent_voters,
@@ -258,7 +259,7 @@ def verify_certificate(
     gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
     weak = (*threshold_reservations(certificate), *confirmation_reservations(certificate))
     weak += (*record.reservations(certificate),)
-    unproven = (independence(certificate), *record.unproven())
+    unproven = (independence(certificate), *unsigned_words(certificate), *record.unproven())
     return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak, unproven)
 
 

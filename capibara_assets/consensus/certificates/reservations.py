@@ -26,6 +26,12 @@ def independence(certificate: Certificate) -> str:
     return SEVERAL_ORGANISATIONS if certificate.trust_model == "several-organisations" else SINGLE_OPERATOR
 
 
+def unsigned_words(certificate: Certificate) -> Iterator[str]:
+    """What a certificate states in words that nobody signed and nothing recomputes: why voters are missing."""
+    if missing := sorted({*certificate.absent, *certificate.unconfirmed}):
+        yield f"why {', '.join(missing)} gave no ballots or no confirmation: whoever held the vote says so, unsigned"
+
+
 def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -> Iterator[str]:
     """Reservations about voters' keys that no registry confirms; version 1 has no signatures at all."""
     if certificate.schema_version == 1:

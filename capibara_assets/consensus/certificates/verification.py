@@ -7,6 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.checkpoints.inspect.verify import digest_of
+from capibara_assets.consensus.certificates.candidates import (
+    accepted_voters,
+    candidate_problems,
+    choice_problems,
+    close,
+)
 from capibara_assets.consensus.certificates.model import (
     ROUND,
     Certificate,
@@ -17,27 +23,33 @@ from capibara_assets.consensus.certificates.model import (
     tally_entries,
     verdict_reason,
 )
-from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, rebuild
 from capibara_assets.consensus.choose.combining import combine
-from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
-from capibara_assets.consensus.choose.shares import PARTS, weighted_shares
-from capibara_assets.consensus.election.attestation import Limits, Submission, attest, read_submission
+from capibara_assets.consensus.election.attestation import (
+    Limits,
+    Submission,
+    attest,
+    read_submission,
+)
+from capibara_assets.consensus.election.ballots import in_order
 from capibara_assets.consensus.election.keys import REGISTERED, registry_digest
 from capibara_assets.consensus.election.voting import quality, vouched_best
-from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 
 _TOLERANCE = 1e-9
 _EVIDENCE_TOLERANCE = 1e-6  # of figures that come out of linear-algebra libraries
-_FITTED = ("convex", "uniform_soup", "weighted_soup", "greedy_soup")
 
 
 def shape_problems(certificate: Certificate) -> list[str]:
-    """Structural problems: duplicate voters, or fields that the stated version does not have."""
+    """Structural problems: duplicate voters, another order than the one, fields that the version does not have."""
     problems = []
     names = [voter.name for voter in certificate.voters]
     if len(set(names)) < len(names):
         problems.append("a voter is listed twice")
+    # One vote has one certificate: what anybody can put in another order would have another digest, unsigned
+    if certificate.schema_version > 1 and names != sorted(names):
+        problems.append("the voters are not in the order of their names")
+    if certificate.schema_version > 1 and certificate.ballots != in_order(certificate.ballots):
+        problems.append("the ballots are not each there once, in the order of voters, parts and candidates")
     later = {"election", "tried", "seal", "refused", "confirmations", "unconfirmed"}
     if certificate.schema_version == 1 and certificate.model_fields_set & later:
         problems.append("schema version 1 does not have an election, candidates or a seal: the version was changed")
@@ -58,6 +70,9 @@ def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str
     settled = certificate.context.get(REGISTERED)
     if settled and stated.keys() <= known.keys() and registry_digest(known, stated) != settled:
         problems.append("the keys given are not those that were registered before the vote: its election names others")
+    voted = {ballot.voter for ballot in certificate.ballots}
+    problems += [f"{name}: it has a key, and no ballot that is signed with it" for name, key in sorted(stated.items())
+                 if key is not None and name not in voted]  # fmt: skip
     owners: dict[str, list[str]] = {}
     for name, key in stated.items():
         if key is not None:
@@ -94,7 +109,7 @@ def vote_problems(certificate: Certificate) -> list[str]:
             problems.append(f"{', '.join(outcome.equivocated) or 'nobody'} contradicted itself, not as stated")
         if set(outcome.absent) != set(certificate.absent):
             problems.append(f"absent are {sorted(outcome.absent)}, the certificate states {sorted(certificate.absent)}")
-        problems += _choice_problems(certificate)
+        problems += choice_problems(certificate)
     if tally_entries(outcome.tallies) != certificate.tallies:
         problems.append("the tallies are not what the ballots add up to")
     problems += _verdict_problems(certificate)
@@ -173,9 +188,9 @@ def attestation_problems(certificate: Certificate, submissions: Mapping[str, Sub
             problems.append(f"{name}: attestation says {reason!r}, the certificate {entry.reason!r}")
         if name not in verdicts:
             continue
-        if not _close(verdicts[name].norm, entry.norm):
+        if not close(verdicts[name].norm, entry.norm):
             problems.append(f"{name}: the norm of its delta is {verdicts[name].norm}, not {entry.norm}")
-        if not _close(verdicts[name].norm_ratio, entry.norm_ratio):
+        if not close(verdicts[name].norm_ratio, entry.norm_ratio):
             problems.append(f"{name}: its norm's ratio is {verdicts[name].norm_ratio}, not {entry.norm_ratio}")
         if certificate.schema_version > 1 and sound and verdicts[name].votes != entry.votes:
             problems.append(f"{name}: it has {'a' if verdicts[name].votes else 'no'} vote, the certificate differs")
@@ -184,7 +199,7 @@ def attestation_problems(certificate: Certificate, submissions: Mapping[str, Sub
 
 def result_problems(certificate: Certificate, submissions: Mapping[str, Submission]) -> list[str]:
     """Rebuild the candidates from the adapters; problems in candidates, the rule's evidence or the consensus."""
-    chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
+    chosen = accepted_voters(certificate)
     read = {voter.name: submissions[voter.name].adapter for voter in chosen}
     adapters = {name: adapter for name, adapter in read.items() if adapter is not None}
     if len(adapters) < len(chosen) or not adapters:
@@ -203,12 +218,12 @@ def result_problems(certificate: Certificate, submissions: Mapping[str, Submissi
     problems = [f"evidence: {what}" for what in differences(evidence, certificate.evidence)]
     digest = digest_of(combination.adapter)
     if certificate.schema_version > 1:
-        return problems + _candidate_problems(certificate, adapters)
+        return problems + candidate_problems(certificate, adapters)
     if digest != certificate.result.digest:
         problems.append(f"the rule makes adapter {digest[:12]} of these voters, not {certificate.result.digest[:12]}")
     weights = combination.weights or (None,) * len(chosen)
     for voter, weight in zip(chosen, weights, strict=True):
-        if not _close(weight, voter.weight):
+        if not close(weight, voter.weight):
             problems.append(f"{voter.name}: its weight is {weight}, not {voter.weight}")
     return problems
 
@@ -217,7 +232,7 @@ def _digest_problem(entry: VoterEntry, read: Submission) -> list[str]:
     if read.digest == entry.digest:
         return []
     if read.digest is None:
-        return [f"{entry.name}: its adapter is {read.problem}"]
+        return [f"{entry.name}: its adapter in {read.folder} is {read.problem}"]
     return [f"{entry.name}: digest is {str(read.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"]
 
 
@@ -268,133 +283,6 @@ def _verdict_problems(certificate: Certificate) -> list[str]:
     return problems
 
 
-def _choice_problems(certificate: Certificate) -> list[str]:
-    """Missing candidates, wrong verdicts of the gate, or another consensus than the stated one."""
-    problems = []
-    accepted = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
-    order = tuple(voter.name for voter in accepted)
-    alone = [entry for entry in certificate.tried if entry.kind == "voter"]
-    if tuple(entry.name for entry in alone) != order:
-        problems.append("the candidates do not hold each accepted voter once")
-    kinds = tuple(entry.kind for entry in certificate.tried if entry.kind != "voter")
-    if kinds not in (("robust", *_FITTED), ("robust", *_FITTED, "integrated")):
-        problems.append(f"the candidates besides the voters are {', '.join(kinds) or 'none'}: some are missing")
-    best = min((entry.loss for entry in alone if entry.loss is not None), default=math.nan)
-    digests = {voter.name: voter.digest for voter in accepted}
-    for entry in certificate.tried:
-        loss = math.nan if entry.loss is None else entry.loss
-        verdict = gate(loss, certificate.result.base_loss, best, certificate.thresholds.tolerance, entry.figures)
-        if verdict != (entry.passed, entry.reason):
-            problems.append(f"candidate {entry.name}: the gate says {verdict[1]!r}, not {entry.reason!r}")
-        problems += _settings_problems(entry, certificate, order, digests)
-    try:
-        chosen = choice_of(certificate.tried, certificate.merge_strategy)
-    except InputError as error:
-        return [*problems, f"nothing can be chosen: {error}"]
-    result = certificate.result
-    if certificate.chosen != chosen.name:
-        problems.append(f"the best candidate that passes the gate is {chosen.name}, not {certificate.chosen}")
-    if (chosen.digest, chosen.loss, chosen.relative_error) != (result.digest, result.loss, result.relative_error):
-        problems.append(f"the result is not what is stated of candidate {chosen.name}")
-    # lists of two lengths are a problem that is told above
-    weights = dict(zip(chosen.voters, chosen.weights or (None,) * len(chosen.voters), strict=False))
-    for voter in certificate.voters:
-        expected = weights.get(voter.name, 0.0 if voter.accepted and chosen.weights is not None else None)
-        if not _close(voter.weight, expected):
-            problems.append(f"{voter.name}: its weight is {expected}, not {voter.weight}")
-    return problems
-
-
-def _settings_problems(
-    entry: Tried, certificate: Certificate, order: tuple[str, ...], digests: Mapping[str, str | None]
-) -> list[str]:
-    """Settings of one candidate that contradict the certificate's."""
-    if entry.kind == "voter":
-        stated = (entry.voters, entry.weights, entry.requested_rank, entry.rule, entry.pre, entry.f, entry.digest)
-        expected = ((entry.name,), (1.0,), None, None, None, 0, digests.get(entry.name))
-        ok = stated[:-1] == expected[:-1] and entry.name in order
-        # A voter's files may be written in another way than ours; the digest is of the files that we write
-        return [] if ok else [f"candidate {entry.name}: not the unchanged adapter of voter {entry.name} alone"]
-    settings = (
-        (certificate.rule, certificate.pre, certificate.faults_left) if entry.kind == "robust" else (None, None, 0)
-    )
-    problems = []
-    if entry.name != entry.kind or entry.voters != order:
-        problems.append(f"candidate {entry.name}: it is made of {', '.join(entry.voters)}, not of all accepted voters")
-    if (entry.rule, entry.pre, entry.f) != settings or entry.requested_rank != certificate.result.requested_rank:
-        problems.append(f"candidate {entry.name}: made by other settings than the certificate's")
-    if entry.kind == "integrated":
-        problems += _integrated_problems(entry, certificate)
-    if entry.kind == "weighted_soup":
-        problems += _soup_problems(entry, certificate)
-    pull = certificate.thresholds.candidates.convex.lambda_reg
-    if entry.kind == "convex" and entry.figures.get("lambda_reg") != pull:
-        problems.append(f"candidate convex: lambda_reg {entry.figures.get('lambda_reg')} in place of {pull}")
-    if entry.weights is not None and len(entry.weights) != len(entry.voters):
-        problems.append(f"candidate {entry.name}: {len(entry.weights)} weights for {len(entry.voters)} voters")
-    return problems
-
-
-def _soup_problems(entry: Tried, certificate: Certificate) -> list[str]:
-    """Problems in the weighted soup: shares that the voters' losses and the metric do not make."""
-    losses = {e.name: e.loss for e in certificate.tried if e.kind == "voter" and e.loss is not None}
-    names = [name for name in entry.voters if name in losses]
-    metric = certificate.thresholds.candidates.soup.metric
-    right = dict(zip(names, weighted_shares([losses[name] for name in names], metric), strict=True)) if names else {}
-    stated = dict(zip(entry.voters, entry.weights or (), strict=False))
-    # A part more or less: another machine's logarithms may round at the cut to whole parts
-    if all(abs(right.get(name, 0.0) - stated.get(name, -1.0)) < 1.5 / PARTS for name in entry.voters):
-        return []
-    return [f"candidate weighted_soup: by {metric} its weights are {right}, not {stated}"]
-
-
-def _integrated_problems(entry: Tried, certificate: Certificate) -> list[str]:
-    """Problems in the integrated candidate: its strategies' weights, or its own threshold."""
-    how = certificate.thresholds.candidates.integrated
-    kinds, loss = entry.figures.get("strategies"), {e.name: e.loss for e in certificate.tried if e.kind == "voter"}
-    if not isinstance(kinds, dict) or not set(kinds) <= set(entry.voters):
-        return ["candidate integrated: it does not state its voters' strategies"]
-    try:
-        share = strategy_weights(kinds, how.weights)
-    except (InputError, ValueError) as error:
-        return [f"candidate integrated: {error}"]
-    best = min((loss[name] or 0.0 for name, weight in share.items() if weight > 0), default=math.nan)
-    accepted, _, words = integrated_verdict(
-        math.nan if entry.loss is None else entry.loss, best, certificate.result.base_loss, how.threshold
-    )
-    weights = tuple(share.get(name, 0.0) for name in entry.voters)
-    if (accepted, words, weights) == (entry.figures.get("accepted"), entry.figures.get("verdict"), entry.weights):
-        return []
-    return [f"candidate integrated: weights {weights} and {words!r} follow from what it states, not those it states"]
-
-
-def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAdapter]) -> list[str]:
-    """Candidates that come out different when they are made again."""
-    problems = []
-    for entry in certificate.tried:
-        try:
-            adapter = rebuild(entry, adapters)
-        except (InputError, ValueError) as error:
-            problems.append(f"candidate {entry.name} cannot be made again: {error}")
-            continue
-        if (digest := digest_of(adapter)) != entry.digest:
-            problems.append(f"candidate {entry.name}: its voters make adapter {digest[:12]}, not {entry.digest[:12]}")
-        if not _close(adapter.relative_error, entry.relative_error):
-            problems.append(
-                f"candidate {entry.name}: its error is {adapter.relative_error}, not {entry.relative_error}"
-            )
-        if entry.name == certificate.chosen and int(adapter.config["r"]) != certificate.result.rank:
-            problems.append(f"the result's rank is {adapter.config['r']}, not {certificate.result.rank}")
-        if entry.kind == "robust":
-            weights = combine(
-                [adapters[name] for name in entry.voters], str(entry.rule), f=entry.f, pre=entry.pre,
-                rank=entry.requested_rank,
-            ).weights  # fmt: skip
-            if weights != entry.weights:
-                problems.append(f"candidate {entry.name}: the rule's weights are {weights}, not {entry.weights}")
-    return problems
-
-
 def differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
     """Describe the differences between two JSON values; numbers may differ by rounding."""
     if isinstance(right, Mapping) and isinstance(stated, Mapping):
@@ -406,12 +294,12 @@ def differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
     elif isinstance(right, list | tuple) and isinstance(stated, list | tuple) and len(right) == len(stated):
         for position, (one, other) in enumerate(zip(right, stated, strict=True)):
             yield from differences(one, other, f"{place}{position}.")
-    elif isinstance(right, float | int) and isinstance(stated, float | int):
+    elif _is_number(right) and _is_number(stated):
         if not math.isclose(right, stated, rel_tol=_EVIDENCE_TOLERANCE, abs_tol=_EVIDENCE_TOLERANCE):
             yield f"{place.rstrip('.')} is {right}, not {stated}"
     elif right != stated:
         yield f"{place.rstrip('.')} is {right!r}, not {stated!r}"
 
 
-def _close(a: float | None, b: float | None) -> bool:
-    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)

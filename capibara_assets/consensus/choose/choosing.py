@@ -25,6 +25,7 @@ from capibara_assets.consensus.choose.convex import convex_weights, mixture_gap
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.lanes import lanes
 from capibara_assets.consensus.choose.shares import rounded_shares, weighted_shares
+from capibara_assets.consensus.election.attestation import order_of_computing
 from capibara_assets.consensus.election.options import with_common_options
 from capibara_assets.consensus.recipe import ConsensusRecipe, ConvexRecipe, IntegratedRecipe, SoupRecipe
 from capibara_assets.errors import InputError
@@ -129,10 +130,11 @@ def choose(
     *,
     f: int,
     strategies: Mapping[str, str] | None = None,
+    digests: Mapping[str, str] | None = None,
 ) -> ConsensusChoice:
     """Measure every candidate on validation, and choose the best that passes the gate.
 
-    The adapter depends neither on the order nor on the names of the voters: they are ordered by digest.
+    The adapter depends neither on the order nor on the names of the voters (`order_of_computing`).
 
     Args:
         validation: losses that all candidates are judged by.
@@ -142,6 +144,8 @@ def choose(
         f: accepted voters that may still be bad, for the robust rule.
         strategies: accepted voter -> kind of its strategy; where all three of the integrated strategy are among them,
             its adapter is a candidate, too.
+        digests: accepted voter -> digest of the files that it submitted; None: adapters in memory, which have those
+            that `write_adapter` would write.
 
     Raises:
         ChoiceError: no candidate, or not the forced one, passes the gate; nothing may be published.
@@ -149,7 +153,8 @@ def choose(
     """
     if not accepted:
         raise ValueError("no voter was accepted: there is no candidate to choose from")
-    order = sorted(accepted, key=lambda name: (digest_of(accepted[name]), name))
+    submitted = {name: digest_of(own) for name, own in accepted.items()} if digests is None else digests
+    order = order_of_computing({name: submitted[name] for name in accepted})
     known = {name: validation.named(name, accepted.get(name)) for name in (BASE, *order)}
     losses = {name: _mean(own) for name, own in known.items()}
     combiner = _VoterCombiner([accepted[name] for name in order], recipe.rank, validation.under)

@@ -14,6 +14,7 @@ honest voter nor stretch it beyond, and f of them around one voter do not hide i
 """
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +35,8 @@ from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.modeling.lora.adapter_configs import LARGEST, config_problem
 from capibara_assets.modeling.low_rank import inner_products
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training.voter_manifest import VoterManifest, json_object
+from capibara_assets.storage.jsonfiles import read_object
+from capibara_assets.training.voter_manifest import VoterManifest
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _CANCELLATION = 1e5  # of factors' magnitude over their product's: beyond, float32 keeps less than two digits of it
@@ -74,29 +76,48 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Submission:
-    """A voter's submitted folder: the adapter, or the reason why it cannot be read."""
+    """A voter's submitted folder: the adapter, or the reason why it cannot be read.
+
+    Attributes:
+        problem: without the folder's path: a certificate says the same wherever it lies.
+        folder: absolute, to name it to whoever verifies.
+    """
 
     name: str
     digest: str | None
     adapter: LoraAdapter | None
-    problem: str = ""
+    problem: str
+    folder: Path
+
+
+def order_of_computing(digests: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Voters in the order in which sums are made of their adapters: by the digest of the submitted files, then name.
+
+    Close, vote, verify and adopt all have these digests. The digest of an adapter as this code writes it is another one
+    wherever the same config is spelt otherwise (by PEFT, or by a voter who wants the parties to disagree).
+
+    Args:
+        digests: voter -> digest of its submitted files (`Submission.digest`).
+    """
+    return tuple(sorted(digests, key=lambda name: (digests[name] or "", name)))
 
 
 def read_submission(name: str, folder: Path, base_digest: str) -> Submission:
     """Read a voter's adapter and compare it with its manifest; never raises for a bad voter."""
+    folder = Path(os.path.realpath(folder))  # one spelling: what is raised below names it, and is freed of its path
     try:
         digest = adapter_digest(folder)
         manifest = VoterManifest.read(folder)
-        if problem := config_problem(json_object(folder / ADAPTER_CONFIG), _names_module):
-            return Submission(name, digest, None, f"unusable: {ADAPTER_CONFIG}: {problem}")
+        # Strictly: NaN in an option that decides nothing can be written into no candidate, and would end the vote
+        if problem := config_problem(read_object(folder / ADAPTER_CONFIG, strict=True), _names_module):
+            return Submission(name, digest, None, f"unusable: {ADAPTER_CONFIG}: {problem}", folder)
         adapter = read_adapter(folder)
     except (InputError, SafetensorError, OSError, ValueError, RecursionError) as error:
-        # Without the folder's path: the certificate says the same wherever it lies
         said = str(error).replace(f"{folder}/", "").replace(str(folder), name)
-        return Submission(name, None, None, f"unreadable: {said}")
+        return Submission(name, None, None, f"unreadable: {said}", folder)
     weights = sha256_file(folder / ADAPTER_WEIGHTS)
     problem = _tensor_problem(adapter) or manifest.contradiction(weights, base_digest)
-    return Submission(name, digest, adapter, problem)
+    return Submission(name, digest, adapter, problem, folder)
 
 
 def attest(
@@ -202,7 +223,7 @@ def _copies(
     f: int,
 ) -> dict[str, Verdict]:
     """New verdicts of voters with the same delta: one stays a candidate, the others are rejected, none has a vote."""
-    names = sorted(sound, key=lambda name: (digests.get(name, ""), name))
+    names = order_of_computing({name: digests.get(name) for name in sound})
     if len(names) < 2:
         return {}
     gram = inner_products([sound[name] for name in names])

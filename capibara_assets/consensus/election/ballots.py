@@ -133,8 +133,15 @@ def message(ballot: Ballot, public: str) -> bytes:
 
 
 def in_order(ballots: Iterable[Ballot]) -> tuple[Ballot, ...]:
-    """By voter, part and candidate, each once: a voter may have added copies of another's."""
-    return tuple(sorted(dict.fromkeys(ballots), key=lambda ballot: (ballot.voter, ballot.round, ballot.candidate)))
+    """By voter, part and candidate, each once: a voter may have added copies of another's.
+
+    Different ballots on one candidate and part, of a voter who contradicts itself, go by what they say.
+    """
+
+    def place(ballot: Ballot) -> tuple[str, int, str, str]:
+        return ballot.voter, ballot.round, ballot.candidate, ballot.model_dump_json()
+
+    return tuple(sorted(dict.fromkeys(ballots), key=place))
 
 
 def examples_digest(examples: Iterable[Tokenised]) -> str:

@@ -329,7 +329,8 @@ def test_a_voter_that_cannot_be_read_is_named_with_the_cause_and_no_other_is(
         weights.rename(tmp_path / "elsewhere")
         weights.symlink_to(tmp_path / "elsewhere")
     found = verify_certificate(path, voters, result=adapter)
-    assert found.problems[0].startswith("voter-1: its adapter is unreadable: adapter_model.safetensors is")
+    said = f"voter-1: its adapter in {voters['voter-1']} is unreadable: adapter_model.safetensors is"
+    assert found.problems[0].startswith(said)
     assert not any(name in line for line in found.problems for name in ("voter-0", "voter-2", "voter-3"))
     assert "attestation" not in found.recomputed and "published adapter" in found.recomputed
     assert "attestation and the candidates: adapters of voter-1 cannot be read" in found.unchecked

@@ -1,6 +1,8 @@
 """What a process of `capibara consensus verify` ends with: 0 proven, 3 with reservations, 1 and 2 refused."""
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,38 @@ def test_a_vote_without_tolerance_for_faults_says_so(
     folder = hold(honest, fault_tolerance=0.0)
     code, said = verify(folder / "certificate.json", *keys_of(folder))
     assert code == RESERVED and "that a liar does no harm: f is 0, 4 voters stand 1" in said, said
+
+
+def test_numbers_of_hundreds_of_digits_are_no_traceback(
+    hold: Hold, honest: dict[str, LoraAdapter], verify: Verify
+) -> None:
+    file = hold(honest) / "certificate.json"
+    sound = file.read_text()
+    for field in ("n", "iterations", "residual", "all_tokens", "loss"):
+        longer = re.sub(rf'"{field}": -?\d[\d.e-]*', f'"{field}": 1{"0" * 400}', sound, count=1)
+        assert longer != sound, field
+        file.write_text(longer)
+        code, said = verify(file)
+        assert code == WRONG_CALL and "is ambiguous: a whole number has 401 digits" in said, said
+        assert "Traceback" not in said
+    file.write_text(sound.replace('"kept": ', f'"was": 1{"0" * 400}, "kept": ', 1))  # in an attempt
+    assert verify(file)[0] == WRONG_CALL
+    file.write_text(sound)
+    assert verify(file)[0] == RESERVED
+
+
+def test_a_file_that_cannot_be_read_is_named_by_a_path_that_exists(
+    hold: Hold, honest: dict[str, LoraAdapter], verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hold(honest)
+    monkeypatch.chdir(folder.parent)
+    here = Path(folder.name)
+    assert verify(here / "certificate.json")[0] == RESERVED
+    os.mkfifo(folder / "voters" / "voter-1" / "manifest.json")
+    code, said = verify(here / "certificate.json")
+    where = folder.resolve() / "voters" / "voter-1"
+    assert code == REFUSED and f"voter-1: its adapter in {where} is unreadable: manifest.json is no file but" in said
+    assert str(folder.parent / "manifest.json") not in said
 
 
 def test_a_changed_certificate_and_one_that_is_none_are_refused(

@@ -15,6 +15,7 @@ from capibara_assets.consensus.election.ballots import (
     Ballot,
     election_id,
     examples_digest,
+    in_order,
     is_signed_by,
     message,
     new_key,
@@ -250,3 +251,14 @@ def test_plain_ballots_as_mappings() -> None:
         if v != c
     ]
     assert vote(plain).accepted == ("v00", "v01", "v02")
+
+
+def test_ballots_have_one_order_also_those_of_a_voter_who_contradicts_itself() -> None:
+    losses: dict[str, float | None] = {"b": 1.0, "a": 2.0}
+    made = [*cast("v1", losses, 1, 0), *cast("v1", losses, 0, 0), *cast("v0", losses, 0, 0)]
+    made += cast("v1", {"b": 1.5, "a": 2.0}, 0, 0)
+    ordered = in_order(made)
+    assert [(b.voter, b.round, b.candidate) for b in ordered[:3]] == [("v0", 0, "a"), ("v0", 0, "b"), ("v1", 0, "a")]
+    for seed in range(20):
+        again = random.Random(seed).sample([*made, made[0]], len(made) + 1)
+        assert in_order(again) == ordered
