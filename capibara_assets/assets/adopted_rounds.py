@@ -60,8 +60,10 @@ def adopt_round(
     with TemporaryDirectory(prefix="capibara-round-") as name:
         folder = Path(name)
         shutil.copytree(result.adapter, folder / "adapter")
-        for voter, own_folder in result.voters.items():
-            shutil.copytree(own_folder, folder / VOTERS / voter)
+        for voter, files in result.voters.items():
+            (folder / VOTERS / voter).mkdir(parents=True)
+            for file in files:
+                shutil.copyfile(file, folder / VOTERS / voter / file.name)
         subject = consensus_subject(domain, base_model.card_name, terms.base_digest, certificate.digest)
         write_model_card(folder / "adapter", store, {}, subject)
         artifact = inputs.publish(

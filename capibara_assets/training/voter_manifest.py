@@ -6,21 +6,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import read_object
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 RESULT = "result"
 """Folder of a finished voter's result, in its folder of work."""
 MANIFEST, CURVE, TIMINGS, CHECKPOINTS = "manifest.json", "curve.json", "timings.json", "checkpoints.json"
 ValueT = TypeVar("ValueT")
-
-
-def json_object(file: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; empty if there is no file.
-
-    Raises:
-        InputError: the file is not JSON, or no object.
-    """
-    return read_object(file) if file.is_file() else {}
 
 
 @dataclass(frozen=True)
@@ -34,9 +25,10 @@ class VoterManifest:
         """Read the manifest in a voter's folder; empty if there is none.
 
         Raises:
-            InputError: it is not a JSON object.
+            InputError: it is no file, or not a JSON object that can be written again (`foreign_json`).
         """
-        return cls(json_object(folder / MANIFEST))
+        file = folder / MANIFEST
+        return cls(read_foreign_object(file) if file.exists() else {})
 
     @classmethod
     def readable(cls, folder: Path) -> "VoterManifest":

@@ -1,10 +1,12 @@
 """Reading a published `consensus_checkpoint` that came from a round of organisations: detection, and its voters."""
 
+import re
 from dataclasses import dataclass
 
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.voter_manifest import VoterManifest
 
+_NAME, _DIGEST = re.compile(r"[\w.-]{1,80}"), re.compile("[0-9a-f]{64}")  # else it states nothing
 ROUND, VOTERS = "round", "voters"
 """Name of the round's document, which the graph's own results have not, and of the folder of the voters' adapters."""
 
@@ -41,8 +43,8 @@ def round_voters(artifact: Artifact) -> tuple[RoundVoter, ...]:
         if not voter["accepted"]:
             continue
         name, manifest = voter["name"], VoterManifest.readable(voters / voter["name"])
-        own = [(str(terms["domain"]), manifest.dataset)] if manifest.dataset else []
-        datasets = (*own, *(one for one in manifest.further_datasets if all(isinstance(part, str) for part in one)))
+        stated = ((str(terms["domain"]), manifest.dataset or ""), *manifest.further_datasets)
+        datasets = tuple((of, it) for of, it in stated if _NAME.fullmatch(of) and _DIGEST.fullmatch(str(it)))
         key, digest = str(terms["keys"][name]), str(voter["digest"])
         accepted.append(RoundVoter(str(terms["domain"]), name, digest, key, certificate["context"][ROUND], datasets))
     return tuple(sorted(accepted))

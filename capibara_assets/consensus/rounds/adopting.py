@@ -1,5 +1,6 @@
 """Import of a round's result: read from the folder that `close` or `vote` wrote, and verified again."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,32 @@ from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.choose.choosing import BASE
 from capibara_assets.consensus.rounds import adopted
-from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION
+from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION, SIGNED
+from capibara_assets.consensus.rounds.messages import SUBMITTED, MessageFault, read_head
 from capibara_assets.consensus.rounds.round import ROUND, Round
-from capibara_assets.errors import InputError, in_words
+from capibara_assets.errors import InputError, in_words, named
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import strict_json
+from capibara_assets.storage.jsonfiles import read_object, strict_json
 
 VOTERS, ADAPTER = "voters", "adapter"
+_ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
 _ALL = {"result", "published adapter", "published election"}
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """Result of a round: its terms, certificate, agreed adapter, and the submitted adapters."""
+    """Result of a round: its terms, certificate, agreed adapter, and what its voters signed.
+
+    Attributes:
+        voters: voter -> files of its adapter, and its manifest where its signature is there.
+    """
 
     terms: Round
     certificate: Certificate
     adapter: Path
-    voters: dict[str, Path]
+    voters: dict[str, tuple[Path, ...]]
 
     def losses(self) -> dict[str, float]:
         """Validation losses from the certificate, signed by the accepted voters."""
@@ -75,13 +83,44 @@ def read_result(folder: Path, digest: str) -> RoundResult:
         raise InputError(f"the result in {folder} does not hold, and is not taken over: {why}")
     if not terms.context().items() <= certificate.context.items() or certificate.base_digest != terms.base_digest:
         raise InputError(f"the certificate in {folder} is not of round {digest[:12]}")
-    for adapter in (folder / ADAPTER, *(own for own in voters.values() if own.is_dir())):
-        _require_only_an_adapter(adapter)
-    there = {name: own for name, own in voters.items() if own.is_dir()}
+    _require_only(folder / ADAPTER, _ADAPTER_FILES)
+    signed = (
+        read_object(folder / SIGNED, "voter -> its signed submission", strict=True)
+        if (folder / SIGNED).is_file()
+        else {}
+    )
+    there = {name: _signed_files(own, signed.get(name), name, terms) for name, own in voters.items() if own.is_dir()}
     return RoundResult(terms, certificate, folder / ADAPTER, there)
 
 
-def _require_only_an_adapter(folder: Path) -> None:
-    """Refuse files that no signature covers: all of a folder is published."""
-    if others := sorted({file.name for file in folder.iterdir()} - {ADAPTER_CONFIG, ADAPTER_WEIGHTS}):
-        raise InputError(f"{folder}: {', '.join(others[:5])}: not of the signed adapter. Remove what was added to it")
+def _require_only(folder: Path, files: Collection[str]) -> None:
+    """Refuse files that no signature covers."""
+    if others := sorted({file.name for file in folder.iterdir()} - set(files)):
+        raise InputError(
+            f"{folder}: {', '.join(map(named, others[:5]))}: not of the signed adapter. Remove what was added to it"
+        )
+
+
+def _signed_files(folder: Path, head: Any, voter: str, terms: Round) -> tuple[Path, ...]:
+    """A voter's files to publish; the certificate covers those of the adapter, and the voter's signature all.
+
+    Results of earlier versions have no such signatures (`head` None): a manifest, which anybody may have put there,
+    then stays where it is.
+    """
+    if head is None:
+        _require_only(folder, SUBMITTED)
+        return tuple(folder / name for name in _ADAPTER_FILES if (folder / name).is_file())
+    line = canonical_json(head)
+    try:
+        content = read_head(sha256_bytes(line), line, None, terms).content
+    except MessageFault as fault:
+        raise InputError(
+            f"{folder.parent.parent / SIGNED}: {voter}: {fault}; close or vote in the round again"
+        ) from fault
+    if (content.kind, content.sender) != ("submission", voter):
+        raise InputError(f"{folder.parent.parent / SIGNED}: {voter} has a {content.kind} of {content.sender}")
+    _require_only(folder, content.files)
+    files = tuple(folder / name for name in sorted(content.files) if (folder / name).is_file())
+    if off := [file for file in files if sha256_file(file) != content.files[file.name][1]]:
+        raise InputError(f"{off[0]} is not what {voter} signed: close or vote in the round again")
+    return files

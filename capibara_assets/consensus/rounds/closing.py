@@ -28,6 +28,8 @@ from capibara_assets.storage.commit import sync_tree
 from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
 
 ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
+SIGNED = "submissions.json"
+"""Of a result: voter -> first line of its submission, which has its signature over the files in `voters/`."""
 _LOOK_S = 0.25  # between two looks at the place's clock
 _GRACE_S = 1.0  # beyond a deadline until the place shows what came before it
 
@@ -198,7 +200,7 @@ def _publish(
 def beside_certificate(
     out: Path, box: Mailbox, submissions: Submissions, election: Message, result: Mapping[str, object]
 ) -> None:
-    """Write what a certificate is verified with: round, election, the voters' adapters, and the ignored messages.
+    """Write what a certificate is verified with: round, election, the voters' files, and the ignored messages.
 
     A former certificate goes, as what lies beside it is no longer its own.
     """
@@ -206,6 +208,8 @@ def beside_certificate(
     for name, message in submissions.accepted.items():
         shutil.copytree(message.folder, out / "voters" / name, dirs_exist_ok=True)
         sync_tree(out / "voters" / name)
+    heads = {name: message.head.model_dump(mode="json") for name, message in submissions.accepted.items()}
+    write_json_atomic(out / SIGNED, heads)
     write_json_atomic(out / "round.json", box.terms.model_dump(mode="json"))
     write_json_atomic(out / "keys.json", box.terms.keys)
     write_json_atomic(out / ELECTION, json.loads((election.folder / ELECTION).read_bytes()))

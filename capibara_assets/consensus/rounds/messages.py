@@ -17,18 +17,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.consensus.election.ballots import is_signature, public_key, signature_of
 from capibara_assets.consensus.rounds.round import Round
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.jsonfiles import strict_json
+from capibara_assets.training.voter_manifest import MANIFEST
 
 ORGANISER = "organiser"
 Kind = Literal["submission", "ballots", "confirmation", "election", "proposal", "result"]
 OF_ORGANISER = ("election", "proposal", "result")
 LONGEST_HEAD = 256 << 10
 _PURPOSE = "capibara-assets letter"  # signed with each message, so the word stays; no ballot can pass for one
+SUBMITTED = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, MANIFEST)
+"""Files of a voter: what it hands in, a result keeps of it, and is published of it. It may have no manifest."""
 _DIGEST = "^[0-9a-f]{64}$"
 _ADAPTER = r"adapter_(config\.json|model\.safetensors)"
 _FILES = {
-    "submission": rf"{_ADAPTER}|manifest\.json",
+    "submission": "|".join(map(re.escape, SUBMITTED)),
     "ballots": r"answer\.json",
     "confirmation": r"confirmation\.json",
     "election": r"election\.json|after\.json",
@@ -122,13 +126,13 @@ def write_message(
     return head.name, head.line + b"".join(files[name] for name in listed)
 
 
-def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
+def read_head(name: str, start: bytes, size: int | None, terms: Round) -> Head:
     """Read and check the header of a message of this round, without its files.
 
     Args:
         name: under which it lies.
         start: its first `LONGEST_HEAD` bytes.
-        size: of all of it.
+        size: of all of it; None: only the header was kept.
 
     Raises:
         MessageFault: it is too large, none, of another round, of somebody else than it says, or of nobody registered.
@@ -142,6 +146,7 @@ def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
     if head is None or not spelt:
         raise MessageFault("damaged", f"no message: its first line of at most {LONGEST_HEAD:,} bytes is no signed head")
     content, sender = head.content, head.content.sender
+    size = head.size if size is None else size
     if content.round != terms.digest:
         raise MessageFault("replayed", f"written for round {content.round[:12]}, this is {terms.digest[:12]}", sender)
     ours = content.kind in OF_ORGANISER

@@ -26,14 +26,13 @@ from capibara_assets.consensus.rounds.closing import (
     last_election,
 )
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.messages import Kind, Message
+from capibara_assets.consensus.rounds.messages import SUBMITTED, Kind, Message
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
 from capibara_assets.consensus.rounds.submissions import Submissions, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
-from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import readable_json, strict_json, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import read_json, readable_json, write_bytes_atomic
 from capibara_assets.training.voter_manifest import MANIFEST
 
 
@@ -57,7 +56,7 @@ def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> M
     """
     require_plain(adapter)
     files = {}
-    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, MANIFEST):
+    for name in SUBMITTED:
         if (adapter / name).is_file():
             files[name] = adapter / name
         elif name != MANIFEST:
@@ -140,7 +139,7 @@ def _confirm(
     box: Mailbox, asked: Message, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
     """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
-    document = strict_json((asked.folder / "proposal.json").read_bytes())
+    document = read_json(asked.folder / "proposal.json", strict=True)
     own = document["own"].get(assignment.voter)
     if own is None:
         return
@@ -157,7 +156,7 @@ def _kept(box: Mailbox, message: Message, posted: Message, submissions: Submissi
     Raises:
         InputError: the certificate is not of this election and these keys, or does not follow from the adapters.
     """
-    result: dict[str, Any] = strict_json((message.folder / RESULT).read_bytes())
+    result: dict[str, Any] = read_json(message.folder / RESULT, strict=True)
     election = PublicRecord.read(posted.folder / ELECTION, None, None)
     voters = submissions.folders(box.terms, box.work)
     verification = verify_certificate(message.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
@@ -188,7 +187,7 @@ def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Message | None 
 
     box.wait(lambda: bool(answered() or ended() or overtaken()), seconds)
     if (failed := ended()) is not None:
-        said = strict_json((failed.folder / RESULT).read_bytes())
+        said = read_json(failed.folder / RESULT, strict=True)
         raise InputError(
             f"the round ended without a consensus: {said.get('error')}. Where the organiser closes it again, vote again"
         )

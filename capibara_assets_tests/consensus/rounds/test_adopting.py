@@ -1,10 +1,13 @@
 """A round's result in the artifact store: verified anew, it is the domain's consensus, is served, stays provable."""
 
 import copy
+import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,19 +21,28 @@ from capibara_assets.cli.checkpoint.consensus import consensus
 from capibara_assets.cli.dataset.lineage import lineage
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.adopting import read_result
-from capibara_assets.consensus.rounds.closing import close_round
+from capibara_assets.consensus.rounds.closing import SIGNED, close_round
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.adapters import verify_published
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.resources import BaseModel
+from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.training.voter_manifest import MANIFEST
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline
+
+DATASET = "b" * 64
 
 
 @pytest.fixture
 def agreed(meet: Meet, tmp_path: Path) -> tuple[Meeting, Path]:
     """A round that two of three voters ended, and the folder that one of them kept."""
     m = meet(seconds=3600)
+    trained = tmp_path / "trained"  # as `capibara train` leaves it; the other voter says nothing
+    shutil.copytree(m.folders["voter-0"], trained)
+    (trained / MANIFEST).write_text(json.dumps({"dataset_digest": DATASET, "further_datasets": {"api": "\x1b[2J"}}))
+    (trained / "curve.json").write_text("[]")
+    m = replace(m, folders={**m.folders, "voter-0": trained})
     for name in NAMES[:2]:
         m.hand_in(name)
     with ThreadPoolExecutor(2) as pool:
@@ -68,8 +80,9 @@ def taken_over_by_the_command(m: Meeting, folder: Path, tmp_path: Path, monkeypa
     second = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
     assert "was already consensus_checkpoint[python]" in second.output
     told = CliRunner().invoke(lineage, ["adapter", "python/consensus"], catch_exceptions=False).output
-    for voter in NAMES[:2]:  # who accepted it, and that no data of theirs is known here
-        assert f"key {m.terms.keys[voter]}: its datasets are not known" in told
+    # who accepted it, what they say of their data, and that nothing is known of those who say nothing
+    assert f"key {m.terms.keys['voter-0']}: trained, it says, on moe_dataset[python] {DATASET}\n" in told
+    assert f"key {m.terms.keys['voter-1']}: its datasets are not known" in told
     assert m.terms.dataset["table"] in told
     proof = CliRunner().invoke(lineage, ["adapter", "python/consensus", "--absent", "x"], catch_exceptions=False)
     assert proof.exit_code == 1 and "cannot be told" in proof.output
@@ -139,11 +152,60 @@ def _added_to_a_voters(m: Meeting, folder: Path) -> str:
     return m.terms.digest
 
 
+def _manifest_changed(m: Meeting, folder: Path) -> str:
+    (folder / "voters" / "voter-0" / MANIFEST).write_text(json.dumps({"dataset_digest": "0" * 64}))
+    return m.terms.digest
+
+
+def _manifest_added(m: Meeting, folder: Path) -> str:
+    shutil.copy(folder / "voters" / "voter-0" / MANIFEST, folder / "voters" / "voter-1")
+    return m.terms.digest
+
+
+def _signed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    heads = json.loads((folder / SIGNED).read_text())
+    change(heads)
+    (folder / SIGNED).write_text(json.dumps(heads))
+
+
+def _signature_of_another_voter(m: Meeting, folder: Path) -> str:
+    _signed(folder, lambda heads: heads.update({"voter-0": heads["voter-1"]}))
+    return m.terms.digest
+
+
+def _signature_changed(m: Meeting, folder: Path) -> str:
+    def change(heads: dict[str, Any]) -> None:
+        data = (folder / "voters" / "voter-0" / MANIFEST).read_bytes()
+        heads["voter-0"]["content"]["files"][MANIFEST] = [len(data), sha256_bytes(data)]
+
+    _manifest_changed(m, folder)
+    _signed(folder, change)
+    return m.terms.digest
+
+
+def _signature_that_is_none(m: Meeting, folder: Path) -> str:
+    _signed(folder, lambda heads: heads.update({"voter-0": {"content": 1}}))
+    return m.terms.digest
+
+
+def test_an_unsigned_manifest_is_not_published(agreed: tuple[Meeting, Path]) -> None:
+    """As earlier versions left it; and a voter's signed one may be left out, by who hands the result on."""
+    m, folder = agreed
+    names = {file.name for file in read_result(folder, m.terms.digest).voters["voter-0"]}
+    assert names == {"adapter_config.json", "adapter_model.safetensors", MANIFEST}
+    (folder / SIGNED).unlink()
+    assert {file.name for file in read_result(folder, m.terms.digest).voters["voter-0"]} == names - {MANIFEST}
+    shutil.copy(m.home / "closed" / SIGNED, folder)
+    (folder / "voters" / "voter-0" / MANIFEST).unlink()
+    assert {file.name for file in read_result(folder, m.terms.digest).voters["voter-0"]} == names - {MANIFEST}
+
+
 def test_what_does_not_hold_is_not_taken_over(agreed: tuple[Meeting, Path], tmp_path: Path) -> None:
     m, kept = agreed
     changes: list[Callable[[Meeting, Path], str]] = [
         _other_round, _other_adapter, _other_keys, _without_election, _without_a_voter, _nothing,
-        _added_to_the_adapter, _added_to_a_voters,
+        _added_to_the_adapter, _added_to_a_voters, _manifest_changed, _manifest_added, _signature_of_another_voter,
+        _signature_changed, _signature_that_is_none,
     ]  # fmt: skip
     for change in changes:
         folder = tmp_path / change.__name__
