@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.executions.ingest.forgotten import (
     Forgotten,
     Tombstone,
@@ -31,6 +31,7 @@ from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.lineage.traces import TEXTS, holding, holds, needles, pieces, telling
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import delete_durable, parse_json, read_json, write_json_atomic
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
@@ -192,8 +193,8 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
     doomed: set[Path] = set()
     for request in store.work.glob("*/*/*/request.json"):
         try:
-            stated = parse_json(request.read_bytes())
-        except ValueError:
+            stated = parse_json(read_stored(request))
+        except (ValueError, IntegrityError):
             stated = {}
         if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:
             doomed.add(request.parent)

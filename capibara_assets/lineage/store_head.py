@@ -20,7 +20,7 @@ from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.foreign import read_document, read_stored
 from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.removal import read_tombstones, removed
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
@@ -219,7 +219,7 @@ def _results(store: ArtifactStore) -> dict[str, tuple[str, str]]:
             pointer = store.pointer(asset, partition)
             if pointer.exists():
                 try:
-                    stated = parse_json(pointer.read_bytes())
+                    stated = parse_json(read_stored(pointer))
                     results[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
                 except (ValueError, KeyError, TypeError) as error:
                     raise IntegrityError(f"{pointer} is damaged: materialize {asset} again to replace it") from error

@@ -15,6 +15,7 @@ from upath import UPath
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.checkpointed import Checkpoints
 from capibara_assets.storage.digests import sha256_bytes, sha256_file
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import parse_json
 from capibara_assets.storage.manifest import FileEntry, Manifest, is_file_of
 from capibara_assets.storage.restored import hold
@@ -71,7 +72,7 @@ class Artifact:
         if relative in self.manifest.elsewhere():
             return self._assembled({relative: entry}).joinpath(relative).read_bytes()
         try:
-            data: bytes = (self.path / relative).read_bytes()
+            data = read_stored(self.path / relative, entry.bytes)
         except FileNotFoundError as error:
             raise IntegrityError(f"{self.path / relative} is missing; {_REMEDY}") from error
         if len(data) != entry.bytes or sha256_bytes(data) != entry.sha256:
@@ -166,6 +167,8 @@ class Artifact:
     def _download(self, relative: str, entry: FileEntry, target: Path) -> None:
         if is_file_of(target, entry):
             return
+        if _is_local(self.path):
+            _check_local(Path(self.path.path) / relative, entry)
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
         try:

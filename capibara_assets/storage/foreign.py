@@ -1,15 +1,31 @@
-"""Checks of files and folders from elsewhere: no links out, no blocking reads, no unbounded content."""
+"""Checks of files and folders from elsewhere: no links out, no blocking reads, no unbounded content.
+
+A store's own files are opened here, too: whoever gets at the store may have put a pipe or a hole at their place.
+"""
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capibara_assets.deployment.documents import LARGEST_DOCUMENT, read_document, require_regular
 from capibara_assets.errors import InputError, IntegrityError
 
-__all__ = ["hollow", "read_by_library", "read_document", "require_inside", "require_plain"]
+if TYPE_CHECKING:
+    from upath import UPath
+
+__all__ = [
+    "LARGEST_STORED", "hollow", "open_stored", "read_by_library", "read_document", "read_stored", "require_inside",
+    "require_plain",
+]  # fmt: skip
+
+LARGEST_STORED = 256 << 20
+"""Bytes of a document of a store; the manifest of a checkpoint of ten terabytes has 90 MB."""
+_NO_FILE = "is no file but a folder, pipe, socket or device"
+_UNOPENED = (errno.ENXIO, errno.ENODEV, errno.ELOOP)  # a pipe to write to, a socket, a device, links in a circle
 
 _DOCUMENTS = frozenset((".json", ".jinja", ".txt", ".model", ".md", ".yaml", ".yml"))
 _INDEXES = frozenset(("_METADATA", "_CHECKPOINT_METADATA", "_sharding", ".zarray", ".zattrs", ".zgroup", "zarr.json"))
@@ -48,6 +64,42 @@ def _said(error: BaseException) -> str:
     text = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + " …"
     usual = isinstance(error, OSError | ValueError | RuntimeError)
     return text if usual and text else f"{type(error).__name__} {text}".strip()
+
+
+def open_stored(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """Open a store's own file, as `os.open`; neither opening nor reading it waits for anybody.
+
+    Raises:
+        IntegrityError: it is no regular file, or hardly more than a hole.
+        OSError: it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in _UNOPENED or (error.errno == errno.EISDIR and path.is_dir()):
+            raise IntegrityError(f"{path} {_NO_FILE}") from error
+        raise
+    status = os.fstat(descriptor)
+    if why := hollow(path, status) if stat.S_ISREG(status.st_mode) else _NO_FILE:
+        os.close(descriptor)
+        raise IntegrityError(f"{path} {why}")
+    return descriptor
+
+
+def read_stored(path: "Path | UPath", most: int = LARGEST_STORED) -> bytes:
+    """The bytes of a store's own file, on a disk or in a bucket, where an object has neither holes nor waits.
+
+    Raises:
+        IntegrityError: as `open_stored`, or it has more than `most` bytes.
+        OSError: it cannot be read.
+    """
+    if getattr(path, "protocol", "") not in ("", "file", "local"):
+        return bytes(path.read_bytes())
+    with open(open_stored(Path(str(path))), "rb") as opened:
+        data = opened.read(min(os.fstat(opened.fileno()).st_size, most) + 1)  # room for as much is taken at once
+    if len(data) > most:
+        raise IntegrityError(f"{path} has more than {most:,} bytes")
+    return data
 
 
 def require_plain(path: Path) -> None:

@@ -6,6 +6,7 @@ takes it for a line, and where it stands is said.
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.storage.foreign import open_stored, read_stored
 from capibara_assets.storage.jsonfiles import parse_json
 
 _ON_ITS_WAY_S = 0.0002
@@ -38,7 +40,7 @@ def append(path: Path, line: bytes) -> None:
         OSError: the file cannot be written, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = open_stored(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         append_to(descriptor, line)
     finally:
@@ -56,7 +58,7 @@ def append_to(descriptor: int, line: bytes) -> None:
 def read_lines(path: Path) -> JournalLines:
     """The lines of a journal; empty if there is no file."""
     try:
-        return parsed(path.read_bytes())
+        return parsed(read_stored(path, sys.maxsize))
     except FileNotFoundError:
         return JournalLines()
 
@@ -87,10 +89,10 @@ def opened_alone(path: Path) -> Iterator[tuple[int, JournalLines]]:
         BlockingIOError: another process has it open in this way.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = open_stored(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of by the system when the process ends
-        data = path.read_bytes()
+        data = read_stored(path, sys.maxsize)
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
             os.ftruncate(descriptor, whole)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.foreign import read_document, read_stored
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -256,7 +256,7 @@ def read_versioned(path: "Path | UPath", version: int, remedy: str) -> dict[str,
         IntegrityError: it is damaged, or of another version than `schema_version`.
     """
     try:
-        document: dict[str, Any] = parse_json(path.read_bytes())
+        document: dict[str, Any] = parse_json(read_stored(path))
         stated = document["schema_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} is damaged: {remedy}") from error

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from capibara_assets.storage.foreign import open_stored
 from capibara_assets.storage.jsonfiles import make_folders
 
 
@@ -13,7 +14,7 @@ from capibara_assets.storage.jsonfiles import make_folders
 def locked(file: Path) -> Iterator[None]:
     """Wait for the lock of a file (created if needed), and hold it."""
     make_folders(file.parent)
-    with file.open("a") as lock:
+    with os.fdopen(open_stored(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # let go of by the system however the process ends
         yield
 

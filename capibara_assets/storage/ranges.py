@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from capibara_assets.errors import IntegrityError
+from capibara_assets.storage.foreign import open_stored
 
 
 class RangeReader(Protocol):
@@ -24,7 +25,7 @@ class LocalRangeReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_stored(path)
 
     def read_into(self, view: memoryview, offset: int) -> None:
         while view:

@@ -17,6 +17,7 @@ from upath import UPath
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.conditional import delete_seen, has_generations, seen
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import (
     delete_durable,
     parse_json,
@@ -121,7 +122,7 @@ def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:
 
 def _when(note: UPath) -> str:
     try:
-        return str(parse_json(note.read_bytes())["removed"])
+        return str(parse_json(read_stored(note))["removed"])
     except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{note} is damaged: it says when an artifact was removed; restore the store") from error
 

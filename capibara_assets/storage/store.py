@@ -19,6 +19,7 @@ from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, chec
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import make_folders, naming, parse_json, write_bytes_atomic, write_durable
 from capibara_assets.storage.locks import folder_locked
 from capibara_assets.storage.manifest import (
@@ -178,11 +179,11 @@ class ArtifactStore:
 
         Raises:
             MissingArtifact: there is none.
-            IntegrityError: its manifest is damaged.
+            IntegrityError: its manifest is damaged, or no file.
         """
         folder = self._folder(name, partition) / check_name(digest)
         try:
-            data = (folder / MANIFEST).read_bytes()
+            data = read_stored(folder / MANIFEST)
         except (FileNotFoundError, NotADirectoryError):
             what = name if partition is None else f"{name}[{partition}]"
             raise MissingArtifact(f"no {what} with digest {digest} in {self.root}: materialize it first") from None
@@ -213,7 +214,7 @@ class ArtifactStore:
         """Digest of the artifact published last, or None before the first."""
         pointer = self.pointer(name, partition)
         try:
-            data = pointer.read_bytes()
+            data = read_stored(pointer)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -316,11 +317,11 @@ class ArtifactStore:
         """Now, or right after what was published last: a clock that was set back puts nothing in another order."""
         now = datetime.now(UTC)
         try:
-            former = datetime.fromisoformat(parse_json(self.pointer(name, partition).read_bytes())["published"])
+            former = datetime.fromisoformat(parse_json(read_stored(self.pointer(name, partition)))["published"])
             return max(now, former + _MOMENT)
         except (FileNotFoundError, NotADirectoryError):
             return now
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, IntegrityError):
             return now  # damaged, and replaced by what is published now
 
     def _point(self, folder: UPath, manifest: Manifest, when: datetime) -> None:

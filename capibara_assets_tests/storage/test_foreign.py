@@ -17,13 +17,16 @@ from safetensors.torch import save_file
 
 from capibara_assets.checkpoints.formats import read
 from capibara_assets.consensus.api import merge_checkpoints
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, opened
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import check_safetensors, validate_base, without_code
 from capibara_assets.modeling.skeleton import skeleton
-from capibara_assets.storage.foreign import read_by_library, read_document, require_plain
+from capibara_assets.storage.foreign import open_stored, read_by_library, read_document, read_stored, require_plain
+from capibara_assets.storage.journal import append, read_lines
+from capibara_assets.storage.locks import locked
+from capibara_assets.storage.ranges import LocalRangeReader
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -271,6 +274,43 @@ def test_what_is_read_in_one_piece_neither_waits_nor_ends_never(tmp_path: Path) 
         read_document(tmp_path / "a\0b")
     (tmp_path / "sound").write_bytes(b"x" * 1000)
     assert read_document(tmp_path / "sound", 1000) == b"x" * 1000
+
+
+NO_FILES = {
+    "a pipe": os.mkfifo,
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "a folder": Path.mkdir,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a hole": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_RDWR), 1 << 42),
+}
+"""What may lie at the place of a store's own file."""
+
+
+@pytest.mark.parametrize("spoil", NO_FILES.values(), ids=NO_FILES)
+def test_a_stores_own_file_is_opened_by_the_check_that_foreign_ones_get(
+    spoil: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    spoil(Path("own"))
+    journal, sound = Path("own"), Path("sound")
+    for opens in (
+        lambda: read_stored(journal),
+        lambda: open_stored(journal, os.O_WRONLY | os.O_APPEND),
+        lambda: LocalRangeReader(journal),
+        lambda: read_lines(journal),
+        lambda: append(journal, b"{}"),
+        lambda: locked(journal).__enter__(),
+    ):
+        with pytest.raises(IntegrityError, match=r"^own (is no file but|has 4,398,046,511,104 bytes)"):
+            opens()
+    append(sound, b"{}")
+    with locked(sound):
+        assert read_stored(sound) == b"{}\n" and read_lines(sound).entries == {1: {}}
+    with pytest.raises(IntegrityError, match="more than 2 bytes"):
+        read_stored(sound, 2)
+    with pytest.raises(FileNotFoundError):
+        read_stored(Path("nothing"))
 
 
 def test_a_name_that_no_file_has_is_an_error_of_the_user(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The store on a local disk: what is published is whole, found again, and checked when it is read."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from capibara_assets.lineage.store_head import head_of, rolled_back
 from capibara_assets.storage import store as store_module
 from capibara_assets.storage.records import SchemaError, table
 from capibara_assets.storage.store import Artifact, ArtifactStore, MissingArtifact, Table
+from capibara_assets_tests.storage.test_foreign import NO_FILES
 from capibara_assets_tests.storage.test_records import row
 
 
@@ -199,3 +201,32 @@ def test_a_pointer_nested_more_deeply_than_is_read_is_damage(store: ArtifactStor
         with pytest.raises(IntegrityError, match="is damaged: materialize moe_dataset again"):
             read()
     assert publish(store, tree, more=1) == store.latest("moe_dataset", "sql"), "what is published replaces it"
+
+
+@pytest.mark.parametrize("spoil", [NO_FILES["a pipe"], NO_FILES["a hole"]], ids=["a pipe", "a hole"])
+@pytest.mark.parametrize("name", ["latest.json", "manifest.json", "statistics.json"])
+def test_no_file_at_a_documents_place_is_damage(
+    store: ArtifactStore, tree: Path, name: str, spoil: Callable[[Path], None]
+) -> None:
+    whole = publish(store, tree)
+    assert store.latest("moe_dataset", "sql") == whole and rolled_back(store, head := head_of(store)) == []
+    [file] = Path(store.root.path).rglob(name)
+    file.unlink()
+    spoil(file)
+
+    def read() -> object:
+        latest = store.latest("moe_dataset", "sql")
+        return latest and latest.document("statistics")
+
+    with pytest.raises(IntegrityError, match=f"{name} (is no file|has 4,398)"):
+        read()
+    if name != "latest.json":
+        with pytest.raises(IntegrityError):
+            whole.verify() if name == "statistics.json" else store.open("moe_dataset", "sql", whole.digest)
+    if name == "statistics.json":
+        assert any(name in lost for lost in rolled_back(store, head))
+    else:
+        with pytest.raises(IntegrityError, match=name):
+            head_of(store)
+    publish(store, tree)
+    assert read() == {"rows": 2}, "what is published replaces it"

@@ -10,8 +10,11 @@ import hashlib
 import re
 from typing import Any
 
+import zstandard
+
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.errors import IntegrityError
+from capibara_assets.storage.foreign import LARGEST_STORED
 from capibara_assets.storage.jsonfiles import parse_json
 
 _PLAIN, _SEALED = b"capibara-document/1 ", b"capibara-sealed/1 "
@@ -56,6 +59,13 @@ def unwrapped_json(data: bytes, name: str, vault: Vault | None, place: str) -> A
         return parse_json(unwrap(data, name, vault, place))
     except ValueError as error:
         raise IntegrityError(f"{place}/{name} is damaged: {error}") from error
+
+
+def unpacked(frame: bytes) -> bytes:
+    """The content of one Zstandard frame. Raises ValueError, ZstdError: larger than a document is, or damaged."""
+    if (size := zstandard.frame_content_size(frame)) > LARGEST_STORED:
+        raise ValueError(f"it unpacks to {size:,} bytes, documents have up to {LARGEST_STORED:,}")
+    return zstandard.ZstdDecompressor().decompress(frame)
 
 
 def _digest(name: str, body: bytes) -> bytes:

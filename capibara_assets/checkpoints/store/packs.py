@@ -21,10 +21,12 @@ import zstandard
 from capibara_assets.checkpoints.encryption.vault import SALT_BYTES, Cipher, Vault
 from capibara_assets.checkpoints.store import files
 from capibara_assets.checkpoints.store.codec import decode
+from capibara_assets.checkpoints.store.documents import unpacked
 from capibara_assets.checkpoints.store.files import Data
 from capibara_assets.checkpoints.store.places import StorePlace, room
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.foreign import LARGEST_STORED
 from capibara_assets.storage.jsonfiles import parse_json
 
 FOLDER = "packs"
@@ -212,12 +214,12 @@ def read_index(place: StorePlace, pack: str, vault: Vault | None) -> PackIndex:
         FileNotFoundError: there is no such pack.
     """
     name = pack_name(pack)
+    reading = place.open(name)
     size = place.size(name)
 
     def damaged(what: str) -> IntegrityError:
         return IntegrityError(f"{place.root}/{name} is damaged: {what}")
 
-    reading = place.open(name)
     if size < HEADER_BYTES:
         raise damaged(f"it has {size} bytes, fewer than a header")
     head = memoryview(bytearray(HEADER_BYTES))
@@ -231,6 +233,8 @@ def read_index(place: StorePlace, pack: str, vault: Vault | None) -> PackIndex:
         raise damaged("its header cannot be read") from error
     if not sound or len(salt) != (SALT_BYTES if vault is not None else 0):
         raise damaged("its header does not fit its content")
+    if end - start > LARGEST_STORED:
+        raise damaged(f"its index has {end - start:,} bytes, indexes have up to {LARGEST_STORED:,}")
     index = memoryview(bytearray(end - start))
     reading.read_into(index, HEADER_BYTES + start)
     data = bytes(index)
@@ -273,7 +277,7 @@ def _read_index(
         framed = bytes(cipher.open(_INDEX_NUMBER, data, salt))
         (length,) = _LENGTH.unpack_from(framed)
         data = framed[_LENGTH.size : _LENGTH.size + length]
-    document = parse_json(zstandard.ZstdDecompressor().decompress(data))
+    document = parse_json(unpacked(data))
     rows = (
         (_long(digest), plain, stored, encoding, sha256 and _long(sha256))
         for digest, plain, stored, encoding, sha256 in document["pieces"]

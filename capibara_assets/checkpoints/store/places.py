@@ -20,6 +20,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.storage.commit import no_room
 from capibara_assets.storage.conditional import has_generations, replace_seen, seen
 from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.ranges import LocalRangeReader, RangeReader, RemoteRangeReader
 
 PARTS = "parts"
@@ -46,7 +47,7 @@ class StorePlace(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file. Raises FileNotFoundError."""
+        """All bytes of a document. Raises FileNotFoundError; IntegrityError: it is no file of a document's size."""
         ...
 
     def size(self, name: str) -> int:
@@ -54,7 +55,7 @@ class StorePlace(Protocol):
         ...
 
     def open(self, name: str) -> RangeReader:
-        """Open a file for reads of ranges. Raises FileNotFoundError."""
+        """Open a file for reads of ranges. Raises FileNotFoundError; IntegrityError: it is no file."""
         ...
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
@@ -77,7 +78,10 @@ class StorePlace(Protocol):
         ...
 
     def list(self, folder: str) -> Mapping[str, int]:
-        """Name -> size of the files directly in a folder; empty if there is no such folder."""
+        """Name -> size of what lies directly in a folder, but folders; empty if there is no such folder.
+
+        A pipe or link at a file's place is there, too: whoever reads it says that it is none.
+        """
         ...
 
     def folders(self, folder: str) -> tuple[str, ...]:
@@ -167,7 +171,7 @@ class LocalPlace:
         return self._file_mode
 
     def read(self, name: str) -> bytes:
-        return (self._root / name).read_bytes()
+        return read_stored(self._root / name)
 
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
@@ -216,7 +220,7 @@ class LocalPlace:
             with os.scandir(self._root / folder) as entries:
                 for entry in entries:
                     try:
-                        if entry.is_file(follow_symlinks=False):
+                        if not entry.is_dir(follow_symlinks=False):
                             sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
                     except FileNotFoundError:
                         continue  # deleted meanwhile

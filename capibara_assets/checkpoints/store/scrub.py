@@ -67,6 +67,8 @@ def scrub(place: StorePlace, vault: Vault | None, only: Checkpoint | None = None
         slots = damaged_slots(place, vault) if vault is not None else {}
         damages += [Damage(file, None, None, problem) for file, problem in slots.items()]
         damages += [Damage(f"{FOLDER}/{name}", None, None, _STRAY) for name in place.list(FOLDER) if not _is_pack(name)]
+        of_files = (FOLDER, MANIFESTS, *(f"{MODELS}/{model}" for model in place.folders(MODELS)))
+        damages += [Damage(f"{at}/{name}", None, None, _STRAY) for at in of_files for name in place.folders(at)]
     else:
         known = list(_one(Versions(place, vault), only, findings))
         catalog.load(pack for one in known for pack in one.manifest.packs)

@@ -57,6 +57,9 @@ def read_slots(place: StorePlace) -> tuple[dict[str, Slot], dict[str, str]]:
             slot = Slot.model_validate_json(data)
         except FileNotFoundError:
             continue  # a rotation deleted it
+        except IntegrityError as error:
+            damaged[file] = str(error)
+            continue
         except ValidationError as error:
             damaged[file] = f"no key slot: {in_words(error)}"
             continue

@@ -13,7 +13,7 @@ import zstandard
 from pydantic import ValidationError
 
 from capibara_assets.checkpoints.encryption.vault import Vault
-from capibara_assets.checkpoints.store.documents import unwrap, unwrapped_json, wrap
+from capibara_assets.checkpoints.store.documents import unpacked, unwrap, unwrapped_json, wrap
 from capibara_assets.checkpoints.store.leases import Lease
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
 from capibara_assets.checkpoints.store.places import StorePlace
@@ -139,7 +139,7 @@ class Versions:
         data = self._place.read(name)
         body = unwrap(data, name, self._vault, self._place.root)
         try:
-            manifest = CheckpointManifest.model_validate(parse_json(zstandard.ZstdDecompressor().decompress(body)))
+            manifest = CheckpointManifest.model_validate(parse_json(unpacked(body)))
         except ValidationError as error:
             raise IntegrityError(f"{self._place.root}/{name} was written by newer code: {in_words(error)}") from error
         except (ValueError, zstandard.ZstdError) as error:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.foreign import read_document, read_stored
 from capibara_assets.storage.jsonfiles import naming, strict_json, sync_folder
 from capibara_assets.storage.locks import locked
 
@@ -115,7 +115,7 @@ def append_certificate(file: Path, election: str, certificate: str) -> Certifica
         OSError: it cannot be written in full; it is then as before.
     """
     with locked(file):
-        data = file.read_bytes()
+        data = read_stored(file, _LARGEST_LOG)
         log = parsed_log(data)
         if log.problem:
             raise IntegrityError(f"{file}: {log.problem}; restore it from a copy")

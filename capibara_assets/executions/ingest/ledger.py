@@ -20,10 +20,12 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.errors import IntegrityError
 from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import (
     delete_durable,
     naming,
@@ -40,6 +42,7 @@ SUMMARY = "summary.json"
 LEDGERS = ("e2b_logs", "_")
 """Folders, below the work folder, that hold the ledgers of a deployment."""
 _STATE = "state.json"
+_LARGEST_STATE = 4 << 30  # bytes: it names every file that was read
 _INDEX_ROWS = 100_000
 _POINTER = "current.json"
 # Raise it with every change of what a line becomes: test_reading_version.py says when.
@@ -74,7 +77,7 @@ class LedgerGeneration:
         return pl.read_parquet(path) if self.current and path.exists() else pl.DataFrame(schema=SEEN)
 
     def summary(self) -> dict[str, Any]:
-        summary: dict[str, Any] = json.loads((self.folder / SUMMARY).read_bytes())
+        summary: dict[str, Any] = parse_json(read_stored(self.folder / SUMMARY))
         return summary
 
     def lines(self) -> Iterator[pl.DataFrame]:
@@ -125,12 +128,12 @@ class Ledger:
         """The last generation; None where there is none, or it is damaged."""
         try:
             folder = self._folder()
-            state = parse_json((folder / _STATE).read_bytes())
+            state = parse_json(read_stored(folder / _STATE, _LARGEST_STATE))
             if any((folder / file).stat().st_size != size for file, size in state["sizes"].items()):
                 return None
             names = pl.read_parquet_schema(folder / INDEX)
             files = [FileRead(**read | {"modified": tuple(read["modified"])}) for read in state["files"]]
-        except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+        except (OSError, ValueError, KeyError, TypeError, IntegrityError, pl.exceptions.PolarsError):
             return None  # as if nothing had been read: costs time, never a record
         if dict(names) != KNOWN:
             return None
@@ -155,7 +158,7 @@ class Ledger:
 
     def _folder(self) -> Path:
         """The folder that the pointer names. Raises OSError, ValueError, KeyError: there is none, or it is damaged."""
-        name: str = parse_json((self.root / _POINTER).read_bytes())["generation"]
+        name: str = parse_json(read_stored(self.root / _POINTER))["generation"]
         return self.root / "generations" / name
 
     def read_again(self, names: Iterable[str]) -> None:
@@ -163,7 +166,7 @@ class Ledger:
         with self.locked():
             if (base := self.last()) is None:
                 return
-            state = json.loads((base.folder / _STATE).read_bytes())
+            state = parse_json(read_stored(base.folder / _STATE, _LARGEST_STATE))
             chosen = set(names)
             for read in state["files"]:
                 read["again"] |= read["name"] in chosen

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 import torch
+import zstandard
 
 from capibara_assets.checkpoints.encryption.keys import RawKey
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.catalog import Catalog
+from capibara_assets.checkpoints.store.documents import unpacked
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.places import open_place
 from capibara_assets.checkpoints.store.slots import create_vault
 from capibara_assets.checkpoints.store.store import CheckpointStore
-from capibara_assets.errors import IntegrityError
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import LARGEST_STORED
 from capibara_assets_tests.checkpoints.states import same, unsynced  # noqa: F401 - a fixture
+from capibara_assets_tests.storage.test_foreign import NO_FILES
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -151,6 +156,42 @@ def test_missing_swapped_cut_and_strange_files(tmp_path: Path, encrypted: bool) 
     assert ("store.json", None, None) in damages()
     with pytest.raises(IntegrityError, match=r"store\.json is missing"):
         CheckpointStore(tmp_path, vault=vault).save({}, 1, "m")
+
+
+@pytest.mark.parametrize("shape", NO_FILES)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_no_file_at_a_files_place_is_damage(
+    tmp_path: Path, encrypted: bool, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe is not waited for, a hole not read, and a version that is one of them does not count as retired.
+
+    Nobody knows a folder of a bucket from no file: there `verify` alone tells it.
+    """
+    key = RawKey(bytes(range(32)), "test") if encrypted else None
+    small(tmp_path, encrypted)
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    files = [path.relative_to(tmp_path) for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    for file in (file for file in files if file.suffix != ".retired"):
+        file.rename("aside")
+        NO_FILES[shape](file)
+        words = r"is no file but|bytes, of which|lacks the piece|is missing|no key slot"
+        with pytest.raises((IntegrityError, InputError), match=words):
+            found = open_store(tmp_path, key=key, create=False)
+            assert file.as_posix() in {damage.file for damage in found.verify()}
+            if file.parts[0] == "models" and shape == "a folder":
+                raise IntegrityError("is missing")
+            for one in found.list():
+                found.load(one.id)
+        file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
+        Path("aside").rename(file)
+    assert open_store(tmp_path, key=key).verify() == []
+
+
+def test_a_frame_is_not_unpacked_to_more_than_a_document_has() -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(LARGEST_STORED + 1))
+    with pytest.raises(ValueError, match="it unpacks to 268,435,457 bytes"):
+        unpacked(bomb)
+    assert unpacked(zstandard.ZstdCompressor().compress(b"sound")) == b"sound"
 
 
 def test_files_of_another_encrypted_store(tmp_path: Path) -> None:
