@@ -21,7 +21,7 @@ from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document, read_stored
-from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import parse_json, strict_json, why_not_json, write_bytes_atomic
 from capibara_assets.storage.removal import read_tombstones, removed
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
@@ -123,14 +123,16 @@ def read_head(file: Path, public: str, at_least: int = 1) -> StoreHead:
         InputError: no head, another's, or an older one.
     """
     try:
-        document = parse_json(read_document(file, _LARGEST))
+        document = strict_json(read_document(file, _LARGEST))
         head = StoreHead.model_validate(document["head"])
         signature = document["signature"]
     except OSError as error:
         raise InputError(f"cannot read the head {file}: {error.strerror}") from error
     except ValidationError as error:
         raise InputError(f"{file} is no head of a store: {in_words(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is no head of a store: it is {why_not_json(error)}") from error
+    except (KeyError, TypeError) as error:
         raise InputError(f"{file} is no head of a store; `capibara checkpoint head --write` makes one") from error
     if not is_signature(signature, head.text, public):
         raise InputError(f"the head {file} is not signed by this key: it was changed, or is another's")

@@ -11,7 +11,7 @@ from capibara_assets.modeling.configs.values import token_problem, value_problem
 from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import read_foreign_object
+from capibara_assets.storage.jsonfiles import foreign_object, read_foreign_object
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -162,8 +162,8 @@ def check_safetensors(file: Path) -> None:
     """
     raw = read_safetensors_header(file)
     size = file.stat().st_size
+    header = foreign_object(raw, f"{file} is damaged: its safetensors header")
     try:
-        header = json.loads(raw)
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         expected = 8 + len(raw) + max(ends, default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:

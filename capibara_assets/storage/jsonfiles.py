@@ -122,7 +122,7 @@ def strict_json(data: bytes) -> Any:
         parse_int=_whole,
         parse_float=_finite,
     )
-    _require_text(value, data)
+    _require_text(value, data.lower())
     return value
 
 
@@ -144,9 +144,9 @@ def _finite(text: str) -> float:
     return value
 
 
-def _require_text(value: Any, data: bytes) -> None:
-    """Raise UnicodeEncodeError, a ValueError, where a text has half of a surrogate pair."""
-    if b"\\ud" in data.lower():
+def _require_text(value: Any, lower: bytes) -> None:
+    """Raise UnicodeEncodeError, a ValueError, where a text has half of a surrogate pair, which is always escaped."""
+    if b"\\ud" in lower:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
 
 
@@ -162,11 +162,29 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON that this code or a user wrote. Raises ValueError: it is none, or nested more deeply than is read."""
+    """Parse JSON that this code wrote. Raises ValueError: it is none, or nested more deeply than is read."""
     try:
         return json.loads(data)
     except RecursionError as error:
         raise ValueError(f"it is {why_not_json(error)}") from error
+
+
+def user_json(data: bytes | str, what: object) -> Any:
+    """Parse JSON that a user wrote, in each of JSON's encodings; NaN and infinity are values.
+
+    Args:
+        what: the document's name, for messages.
+
+    Raises:
+        InputError: it is not JSON, nested too deeply, has a name twice in one object, or half of a surrogate pair.
+    """
+    try:
+        text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
+        value = json.loads(text, object_pairs_hook=_once)
+        _require_text(value, text.lower().encode("utf-8", "surrogatepass"))
+        return value
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is {why_not_json(error)}") from error
 
 
 def foreign_json(data: bytes, what: object) -> Any:
@@ -184,7 +202,7 @@ def foreign_json(data: bytes, what: object) -> Any:
     """
     try:
         value = json.loads(data.decode(), object_pairs_hook=_once)
-        _require_text(value, data)
+        _require_text(value, data.lower())
         return value
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is {why_not_json(error)}") from error
@@ -217,13 +235,13 @@ def why_not_json(error: ValueError | RecursionError) -> str:
 
 
 def read_json(file: Path, strict: bool = False) -> Any:
-    """The value in a JSON file that a user can mend; `strict`: as `strict_json`.
+    """The value in a JSON file that a user can mend, as `user_json`; `strict`: as `strict_json`.
 
     Raises:
-        InputError: it cannot be read, is not JSON, or is no document (`read_document`).
+        InputError: it cannot be read, is no document (`read_document`), or as there.
     """
     try:
-        return (strict_json if strict else json.loads)(read_document(file))
+        return strict_json(read_document(file)) if strict else user_json(read_document(file), file)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

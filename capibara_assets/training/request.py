@@ -9,6 +9,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError, in_words
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import user_json
 from capibara_assets.training.decided import PlannedRun
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.strategy import needs_all_domains
@@ -192,7 +193,8 @@ def read_request(file: Path) -> TrainingRequest:
         InputError: the file is missing, not JSON, or not a request.
     """
     try:
-        return TrainingRequest.model_validate_json(read_document(file))
+        user_json(data := read_document(file), f"training request {file}")  # pydantic reads a name that is there twice
+        return TrainingRequest.model_validate_json(data)
     except FileNotFoundError as error:
         raise InputError(f"training request {file} does not exist: give a training's request.json") from error
     except OSError as error:

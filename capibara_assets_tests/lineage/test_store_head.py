@@ -192,6 +192,9 @@ def test_a_head_that_was_changed_is_anothers_or_older_is_none(kept: Kept) -> Non
         kept.file.write_text(text)
         with pytest.raises(InputError, match="is no head of a store"):
             read_head(kept.file, public)
+    kept.file.write_bytes(b'{"head": {"number": 9},' + first.lstrip()[1:])
+    with pytest.raises(InputError, match="is ambiguous: 'head' is there twice"):
+        read_head(kept.file, public)
     kept.file.write_bytes(first)
     write_head(kept.file, kept.store, kept.key)
     assert read_head(kept.file, public, at_least=2).number == 2

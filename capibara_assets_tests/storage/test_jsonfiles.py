@@ -15,6 +15,7 @@ from capibara_assets.storage.jsonfiles import (
     read_object,
     strict_json,
     sync_folder,
+    user_json,
     write_bytes_atomic,
     write_durable,
 )
@@ -26,11 +27,22 @@ def test_values_and_objects_are_read(tmp_path: Path) -> None:
     assert read_json(file) == [1, "\u00e9"]
     file.write_text('{"a": {}}')
     assert read_object(file) == {"a": {}}
+    for text, encoding in (('{"\u00e9": {"\u00e9": 1}}', "utf-8-sig"), ('{"\u00e9": {"\u00e9": 1}}', "utf-16")):
+        file.write_text(text, encoding)
+        assert read_json(file) == {"\u00e9": {"\u00e9": 1}}, encoding
+    assert user_json(r'["\ud83d\ude42", Infinity]', "it") == ["\U0001f642", float("inf")]
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "is not JSON: "), (b"\xff\xfe\xff", "is not JSON: "), (b"[]", r": expected a plan, found list")],
+    [
+        (b"{", "is not JSON: "),
+        (b"\xff\xfe\xff", "is not JSON: "),
+        (b"[]", r": expected a plan, found list"),
+        (b'{"a": {"b": 1, "b": 2}}', "is ambiguous: 'b' is there twice in one object"),
+        (rb'{"a": "\uD800"}', r"is not Unicode text: it has '\\ud800', half of a character"),
+        (b"[" * 100_000, "is nested too deeply to be read"),
+    ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "a.json"

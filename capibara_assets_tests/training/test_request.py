@@ -32,3 +32,6 @@ def test_bad_requests_are_refused(make_request: MakeRequest, tmp_path: Path) -> 
     (tmp_path / "request.json").write_text('{"domain": "../cobol"}')
     with pytest.raises(InputError, match="domain: String should match pattern"):
         read_request(tmp_path / "request.json")
+    (tmp_path / "request.json").write_text('{"seed": 1, "seed": 2}')
+    with pytest.raises(InputError, match="is ambiguous: 'seed' is there twice"):
+        read_request(tmp_path / "request.json")

@@ -34,7 +34,7 @@ from capibara_assets.checkpoints.formats.publish import disk_error, new_folder
 from capibara_assets.checkpoints.tree import flatten, join, split, tensor_names, unflatten
 from capibara_assets.errors import InputError
 from capibara_assets.processes.memory import return_free_memory
-from capibara_assets.storage.jsonfiles import parse_json
+from capibara_assets.storage.jsonfiles import user_json
 
 _STATE = "capibara_state.json"
 _FILE = 32 << 20
@@ -193,7 +193,7 @@ def _as_written(
 ) -> Content:
     """The content that `write` was given: tree from our file, tensors from DCP's."""
     try:
-        described = parse_json((path / _STATE).read_bytes())
+        described = user_json((path / _STATE).read_bytes(), path / _STATE)
         kind, tree, ties, origin = (described[key] for key in ("kind", "tree", "ties", "origin"))
         if tree is None:
             flat = {split(name)[0]: source for name, source in tensors.items() if name not in ties}

@@ -21,7 +21,6 @@ from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
 from capibara_assets.errors import InputError
-from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import read_foreign_object
 
 NOTE = "capibara"
@@ -186,7 +185,7 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
     except (ValueError, KeyError) as error:
         reason = str(error).partition("[tensorstore_spec")[0].strip()
         raise InputError(f"{folder}: its {_METADATA} and its arrays do not fit: {reason}") from error
-    strings = json.loads(read_document(folder / _STRINGS)) if (folder / _STRINGS).is_file() else {}
+    strings = read_foreign_object(folder / _STRINGS) if (folder / _STRINGS).is_file() else {}
     ocdbt, zarr3 = (folder / "manifest.ocdbt").is_file(), bool(stored.get("use_zarr3"))
 
     def build(node: Any, keys: tuple[str, ...]) -> Any:

@@ -14,7 +14,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import parse_json
+from capibara_assets.storage.jsonfiles import user_json
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.merging.checkpoint_soup import CheckpointSoup
@@ -70,10 +70,7 @@ def merge(
         name, equals, value = other.partition("=")
         if not equals:
             raise InputError(f"--set {other}: expected NAME=VALUE")
-        try:
-            given[name] = parse_json(value)
-        except ValueError as error:
-            raise InputError(f"--set {other}: {value!r} is not JSON") from error
+        given[name] = user_json(value, f"--set {other}: {value!r}")
     try:
         made = merge_checkpoints(list(paths), method, out, **given)
     except ValueError as error:

@@ -14,6 +14,7 @@ from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import user_json
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.diagnosis.diagnose import Examination
@@ -78,8 +79,8 @@ def _device_map(text: str | None) -> "DeviceMap | None":
     file = Path(text)
     try:
         stated = text.lstrip().startswith("{") or not file.exists()
-        device_map = json.loads(text if stated else read_document(file))
-    except (OSError, ValueError, RecursionError) as error:
+        device_map = user_json(text if stated else read_document(file), "it")
+    except (OSError, ValueError, InputError) as error:
         raise InputError(
             f"--device-map {text[:80]!r}: expected auto, a JSON object, or a file with one ({error})"
         ) from error

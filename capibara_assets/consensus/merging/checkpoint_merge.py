@@ -35,7 +35,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG, INDEX, without_code
 from capibara_assets.processes.progress import Count
 from capibara_assets.storage.digests import combine, sha256_file
-from capibara_assets.storage.jsonfiles import parse_json
+from capibara_assets.storage.jsonfiles import user_json
 from capibara_assets.storage.manifest import MANIFEST
 
 
@@ -365,8 +365,8 @@ def _described(model: Model) -> dict[str, Any]:
     }
     manifest = model.path / MANIFEST
     if manifest.is_file():
-        with suppress(ValueError):  # another tool's file of that name
-            stated = parse_json(manifest.read_bytes())
+        with suppress(InputError):  # another tool's file of that name
+            stated = user_json(manifest.read_bytes(), manifest)
             entry |= {"digest": stated["digest"]} if isinstance(stated, dict) and "digest" in stated else {}
     return entry
 

@@ -15,7 +15,7 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import user_json, write_bytes_atomic
 
 DROPPED = "dropped by audit"
 _VERDICTS = ("keep", "drop", None)
@@ -157,10 +157,7 @@ def _lines(path: Path) -> list[AuditVerdict]:
 
 
 def _line(line: str, place: str) -> AuditVerdict:
-    try:
-        value = parse_json(line)
-    except ValueError as error:
-        raise InputError(f"{place} is no JSON: {error}") from error
+    value = user_json(line, place)
     if not isinstance(value, dict):
         raise InputError(f"{place} is no object: expected a line as `capibara dataset audit` writes it")
     for name in ("example_id", "domain", "kind", "digest"):

@@ -14,7 +14,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import parse_json
+from capibara_assets.storage.jsonfiles import user_json
 
 _GZIP = b"\x1f\x8b"
 _LARGEST = 1 << 30  # bytes of a file of items, as it is stored
@@ -89,19 +89,13 @@ def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise InputError(f"benchmark {benchmark}: {path} is not UTF-8 (byte {error.start})") from error
     if text.lstrip().startswith("["):
-        try:
-            listed = parse_json(text)
-        except ValueError as error:
-            raise InputError(f"benchmark {benchmark}: {path} starts like a JSON list, but is none: {error}") from error
+        listed = user_json(text, f"benchmark {benchmark}: {path}, which starts like a JSON list,")
         placed = [(f"{path}, item {number}", entry) for number, entry in enumerate(listed, 1)]
     else:
         placed = []
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
-                try:
-                    placed.append((f"{path}:{number}", parse_json(line)))
-                except ValueError as error:
-                    raise InputError(f"benchmark {benchmark}: {path}:{number} is no JSON: {error}") from error
+                placed.append((f"{path}:{number}", user_json(line, f"benchmark {benchmark}: {path}:{number}")))
     if not placed:
         raise InputError(f"benchmark {benchmark}: {path} holds no item")
     yield from placed

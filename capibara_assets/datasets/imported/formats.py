@@ -53,8 +53,8 @@ def parse_record(record: Record, format: str | None = None) -> ParsedRecord:
         format: a key of FORMATS; None detects it by the record's fields.
 
     Raises:
-        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported or unrecoverable; the
-            detail says what was found and what to do.
+        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported, unrecoverable or
+            invalid_unicode; the detail says what was found and what to do.
     """
     name = format or format_of(record)
     for needed in FORMATS[name]:
@@ -197,12 +197,18 @@ def _content(value: Any, where: str) -> str:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise Fault(f"type:{where}", f"expected text, found {json_type(value)}")
-    return SURROGATE.sub("\ufffd", value)
+    return _whole(value, where)
+
+
+def _whole(text: str, where: str) -> str:
+    if (half := SURROGATE.search(text)) is not None:
+        raise Fault("invalid_unicode", f"{where} has {half[0]!a}, half of a character: write its text in UTF-8")
+    return text
 
 
 def _stated(record: Record, name: str) -> str | None:
     value = record.get(name)
-    return SURROGATE.sub("\ufffd", value) if isinstance(value, str) and value.strip() else None
+    return _whole(value, name) if isinstance(value, str) and value.strip() else None
 
 
 def _fields(record: Record) -> str:

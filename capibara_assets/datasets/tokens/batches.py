@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from capibara_assets.datasets.tokens.lengths import TokenLengths, token_lengths
 from capibara_assets.datasets.tokens.packing import IGNORED
 from capibara_assets.datasets.tokens.templates import ChatTemplate, Tokenizer
-from capibara_assets.datasets.tokens.templates_jinja import AnswerSpan, JinjaTemplate, Messages, Rendered
+from capibara_assets.datasets.tokens.templates_jinja import AnswerSpan, JinjaTemplate, Messages, Rendered, surrogates
 from capibara_assets.processes.pools import process_pool
 
 SCHEMA = pa.schema(
@@ -326,15 +326,6 @@ def conversation(text: str) -> Messages | None:
         if type(turn) is not dict or type(turn.get("role")) is not str or type(turn.get("content")) is not str:
             return None
     return turns
-
-
-def surrogates(text: str) -> bool:
-    """Whether a text contains a lone surrogate, which has no UTF-8 form."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _control_table(template: ChatTemplate) -> NDArray[np.bool_]:

@@ -9,10 +9,10 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from capibara_assets.datasets.tokens.batches import CONTROL, MASKED, NO_JSON, NO_TEXT, conversation, surrogates
+from capibara_assets.datasets.tokens.batches import CONTROL, MASKED, NO_JSON, NO_TEXT, conversation
 from capibara_assets.datasets.tokens.packing import IGNORED
 from capibara_assets.datasets.tokens.templates import ChatTemplate, Tokenizer, control_ids
-from capibara_assets.datasets.tokens.templates_jinja import ASSISTANT, Messages, refusal
+from capibara_assets.datasets.tokens.templates_jinja import ASSISTANT, Messages, refusal, surrogates
 from capibara_assets.errors import InputError
 
 Tokens = tuple[list[int], list[int]]  # input ids, and labels: -100 where there is no loss

@@ -138,6 +138,12 @@ class JinjaTemplate:
         return answers
 
     def _render(self, messages: Messages, generation_prompt: bool) -> tuple[str, list[tuple[int, int]]]:
+        text, marks = self._as_written(messages, generation_prompt)
+        if surrogates(text) and not any(surrogates(message["content"]) for message in messages):
+            raise jinja2.TemplateRuntimeError("it writes half of a character, which no tokenizer reads")
+        return text, marks
+
+    def _as_written(self, messages: Messages, generation_prompt: bool) -> tuple[str, list[tuple[int, int]]]:
         arguments = {**self.specials, "date_string": PINNED_DATE}
         template = _PINNED + self.text if "strftime_now" in self.text else self.text
         if self.text not in shipped_templates():
@@ -155,6 +161,15 @@ class JinjaTemplate:
                 **arguments,
             )
         return texts[0], marks[0] if self.marked else []
+
+
+def surrogates(text: str) -> bool:
+    """Whether a text contains a lone surrogate, which has no UTF-8 form."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @contextmanager

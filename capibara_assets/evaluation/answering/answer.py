@@ -34,6 +34,7 @@ from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.cpu.column_major import column_major
 from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import why_not_json
 from capibara_assets.storage.records import Record
 
 _CLEAR_PEAK = Path("/proc/self/clear_refs")
@@ -161,7 +162,7 @@ def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> lis
     """Token ids of conversations up to the assistant's turn, by the model's own chat template.
 
     Raises:
-        InputError: the tokenizer has no template, or it refuses a conversation.
+        InputError: the tokenizer has no template, or it refuses a conversation; a text is not Unicode.
     """
     template = ChatTemplate(base.tokenizer).jinja
     try:
@@ -174,6 +175,10 @@ def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> lis
         raise refusal(roles, error) from error
     if not texts:
         return []
+    try:
+        "".join(texts).encode("utf-8")
+    except UnicodeEncodeError as error:  # which tokenizers take for no text
+        raise InputError(f"a prompt is {why_not_json(error)}") from error
     encoded: Any = base.tokenizer(texts, add_special_tokens=False, verbose=False)
     return [list(ids) for ids in encoded["input_ids"]]
 

@@ -22,7 +22,7 @@ from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import parse_json, read_json
+from capibara_assets.storage.jsonfiles import read_json, user_json
 from capibara_assets.training.standalone.run import base_folder
 
 FORMS = (
@@ -225,9 +225,13 @@ def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
         return
     try:
         text = file.read_text("utf-8")
-        values = parse_json(text) if file.suffix == ".json" else [parse_json(x) for x in text.splitlines() if x.strip()]
     except (OSError, ValueError) as error:
         raise InputError(f"{file} is not {file.suffix[1:].upper()}: {error}") from error
+    if file.suffix == ".json":
+        values = user_json(text, file)
+    else:
+        lines = enumerate(text.splitlines(), 1)
+        values = [user_json(line, f"{file}:{number}") for number, line in lines if line.strip()]
     if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):
         raise InputError(f"{file}: expected a list of objects with item_id and text or score, or a DSPy program")
     yield from values

@@ -1,6 +1,5 @@
 """Prompts for trying a model manually: the shipped ones, and files of prompts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from capibara_assets.deployment.declarations import Declared, declared, read_dec
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import user_json
 
 
 class PromptTurn(Declared):
@@ -93,10 +93,7 @@ def _plain(line: str, number: int) -> dict[str, Any]:
 
 
 def _of_line(line: str, where: str, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON: {error}") from error
+    row = user_json(line, where)
     if isinstance(row, str):
         return _plain(row, number)
     if not isinstance(row, dict) or not any(key in row for key in ("prompt", "text", "messages")):

@@ -29,7 +29,7 @@ from capibara_assets.evaluation.statistics.calibration import (
     fit_temperature,
     softmax,
 )
-from capibara_assets.storage.jsonfiles import parse_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import user_json, write_json_atomic
 
 SCHEMA_VERSION = 2
 BASE = "base"
@@ -156,9 +156,9 @@ class Router:
         """
         file = folder / "router.json"
         try:
-            known = parse_json(file.read_text("utf-8"))
+            known = user_json(file.read_text("utf-8"), "it")
             version = known.get("schema_version", 1)
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, InputError, AttributeError) as error:
             raise InputError(f"{file} is not a router: {error}; {_ANEW}") from error
         if version != SCHEMA_VERSION:
             raise InputError(f"{file} is of version {version}, this reads version {SCHEMA_VERSION}: {_ANEW}")

@@ -28,7 +28,7 @@ from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_a
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file, tree_files
 from capibara_assets.storage.foreign import read_document, require_plain
-from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic, write_json_atomic
+from capibara_assets.storage.jsonfiles import user_json, write_bytes_atomic, write_json_atomic
 
 PROMOTED = "promoted.json"
 SCHEMA_VERSION = 1
@@ -181,7 +181,8 @@ def _require_former(target: Path) -> None:
 def _read_document(folder: Path) -> tuple[dict[str, Any], _Written]:
     """What an export says of itself. Raises InputError: it has no such file, or another one's."""
     try:
-        document: dict[str, Any] = parse_json(read_document(folder / PROMOTED))
+        what = f"{folder} is not what `capibara promote --export` writes: {PROMOTED}"
+        document: dict[str, Any] = user_json(read_document(folder / PROMOTED), what)
         return document, _Written.model_validate(document)
     except FileNotFoundError as error:
         raise InputError(

@@ -14,7 +14,7 @@ from capibara_assets.datasets.tokens.packing import IGNORED, pack_lengths, seque
 from capibara_assets.datasets.tokens.tokenising import Encoded, EncodedSet, encode_examples
 from capibara_assets.errors import InputError
 from capibara_assets.planning.writers.jax_config import JaxConfig
-from capibara_assets.storage.jsonfiles import parse_json
+from capibara_assets.storage.jsonfiles import user_json
 from capibara_assets.training.data.order import ExampleOrder
 
 Arrays = dict[str, NDArray[Any]]
@@ -144,7 +144,7 @@ def _conversations(data: Path) -> pl.DataFrame:
         if not line.strip():
             continue
         try:
-            document = parse_json(line)
+            document = user_json(line, f"{data}:{number}")
             messages = document["messages"]
         except (ValueError, KeyError, TypeError) as odd:
             raise InputError(f"{data}:{number}: expected a JSON object with messages; got {line[:60]!r}") from odd

@@ -43,6 +43,20 @@ def test_a_sick_one_exits_with_1_and_says_what_to_do(tmp_path: Path, nano: Path)
         debug("--model", model, "--device-map", "nonsense", code=2)
 
 
+def test_settings_that_say_a_stage_twice_are_refused(tmp_path: Path, nano: Path) -> None:
+    settings = tmp_path / "deepspeed.json"
+    settings.write_text('{"zero_optimization": {"stage": 2}, "zero_optimization": {"stage": 3}}')
+    for option, value in (
+        ("--deepspeed", settings),
+        ("--device-map", settings),
+        ("--device-map", settings.read_text()),
+    ):
+        with pytest.raises(InputError, match="is ambiguous: 'zero_optimization' is there twice"):
+            debug("--model", nano, option, value, code=2)
+    settings.write_text('{"zero_optimization": {"stage": 2}}')
+    assert "healthy" in debug("--model", nano, "--deepspeed", settings, code=0)
+
+
 @pytest.mark.parametrize(
     "stated",
     [*({"eos_token_id": ends} for ends in ("x", [[2]], [-1], 10**20, [10**12], 4096)), {"pad_token_id": [1]}],

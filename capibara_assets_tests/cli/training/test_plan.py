@@ -96,6 +96,12 @@ def test_statistics_of_a_dataset_are_read(tmp_path: Path) -> None:
     assert document["cost"]["adapter"]["seconds"] is None and document["cost"]["adapter"]["seconds_note"]
 
 
+def test_statistics_that_say_a_number_twice_are_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "statistics.json").write_text('{"examples": 5, "examples": 500000}')
+    with pytest.raises(InputError, match=r"statistics\.json is ambiguous: 'examples' is there twice"):
+        invoke("--model", "capibara-nano", "--hardware", "cpu-laptop", "--dataset-statistics", file)
+
+
 def test_out_holds_files_that_the_trainers_read(tmp_path: Path) -> None:
     document = as_json(*SLICE, "--out", tmp_path / "plan")
     folder = tmp_path / "plan"

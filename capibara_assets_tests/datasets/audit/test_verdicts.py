@@ -94,7 +94,7 @@ def test_the_digest_is_of_what_is_decided(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damaged", "said"),
     [
-        ("{", r"v\.jsonl:2 is no JSON"),
+        ("{", r"v\.jsonl:2 is not JSON"),
         ("[]", r"v\.jsonl:2 is no object"),
         (json.dumps(line("b", "Drop")), r'v\.jsonl:2: verdict is "Drop": "keep", "drop" or null'),
         (json.dumps(line("b", "drop", reason=3)), r"v\.jsonl:2: reason is 3: a text or null"),

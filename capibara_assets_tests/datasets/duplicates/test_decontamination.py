@@ -203,7 +203,7 @@ def test_no_benchmark_no_work() -> None:
 @pytest.mark.parametrize(
     ("lines", "place"),
     [
-        ([json.dumps(HUMANEVAL), "{not json"], ":2 is no JSON"),
+        ([json.dumps(HUMANEVAL), "{not json"], ":2 is not JSON"),
         ([json.dumps(HUMANEVAL), "", "3"], ":3 is int"),
         ([json.dumps({"task_id": 1, "question": "?"})], "question"),
         ([json.dumps({**HUMANEVAL, "prompt": None})], "prompt is missing or no text"),

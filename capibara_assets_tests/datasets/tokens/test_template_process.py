@@ -102,6 +102,7 @@ def test_what_takes_too_much_is_refused_and_the_next_one_is_not(name: str) -> No
         ("{{ 1 + 'a' }}", "TypeError unsupported operand"),
         ("{% if %}", "Expected an expression"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        (r'{{ "\ud800" }}', "it writes half of a character"),
     ],
 )
 def test_what_a_template_raises_is_its_refusal(text: str, said: str) -> None:

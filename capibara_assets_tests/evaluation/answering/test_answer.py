@@ -57,6 +57,12 @@ def test_prompts_are_tokens_as_transformers_makes_them(base: Base):
     assert prompt_tokens(base, asked) == theirs and prompt_tokens(base, []) == []
 
 
+def test_a_prompt_that_is_no_unicode_is_refused(base: Base):
+    assert prompt_tokens(base, [[{"role": "user", "content": "\U0001f642"}]])
+    with pytest.raises(InputError, match=r"a prompt is not Unicode text: it has '\\ud83d', half of a character"):
+        prompt_tokens(base, [[{"role": "user", "content": "sound"}], [{"role": "user", "content": "\ud83d"}]])
+
+
 def test_a_models_answers_are_what_transformers_generates(base: Base, folder: Path):
     found = answers(ModelContender("base", folder), items(5), SHORT)
     for answer, item in zip(found, items(5), strict=True):

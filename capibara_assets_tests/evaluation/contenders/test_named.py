@@ -218,6 +218,10 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
     (tmp_path / "model.bin").write_bytes(b"x")
     (tmp_path / "rows.parquet").write_bytes(b"x")
     (tmp_path / "rows.jsonl").write_text("{\n")
-    for name, match in (("model.bin", "no known kind"), ("rows.parquet", "no"), ("rows.jsonl", "not JSONL")):
+    for name, match in (
+        ("model.bin", "no known kind"),
+        ("rows.parquet", "no"),
+        ("rows.jsonl", "rows.jsonl:1 is not JSON"),
+    ):
         with pytest.raises(InputError, match=match):
             contender_of(str(tmp_path / name))

@@ -43,6 +43,8 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"prompt": "x"}\n{', "a.jsonl:2 is not JSON"),
+        ("a.jsonl", '{"prompt": "x"}\n{"prompt": "\\ud800"}', r"a.jsonl:2 is not Unicode text: it has '\\ud800'"),
+        ("a.jsonl", '{"prompt": "x", "prompt": "y"}', "a.jsonl:1 is ambiguous: 'prompt' is there twice"),
         ("a.jsonl", '{"question": "x"}', "expected an object with prompt, text or messages"),
         ("a.jsonl", '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}', "ids are given twice: a"),
         ("a.jsonl", '{"messages": [{"role": "user"}]}', "content"),
