@@ -24,7 +24,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import TerminalTable
+from capibara_assets.cli.terminal.tables import TerminalTable, say
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError, nearest
@@ -116,7 +116,7 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
         return
     if not rows:
         near = nearest(model, {one.manifest.about.model for one in store.list()}) if model else ""
-        click.echo(f"no checkpoints{f' of {model}' if model else ''} in {store.root}{near}")
+        say(f"no checkpoints{f' of {model}' if model else ''} in {store.root}{near}")
         return
     header = ("model", "version", "id", "step", "age", "stored", "plain", "promoted", "tags", "metrics")
     shown = [
@@ -204,7 +204,7 @@ def save(
     if as_json:
         echo_json({"id": saved.id, "model": model, "version": saved.version, "stored_bytes": saved.stored_bytes})
     else:
-        click.echo(f"{saved.id}  {version_of(saved)}")
+        say(f"{saved.id}  {version_of(saved)}")
 
 
 @with_example("capibara checkpoint load python/consensus@latest --format huggingface --out adapter")
@@ -228,7 +228,7 @@ def load(
     if as_json:
         echo_json({"id": checkpoint.id, "version": version_of(checkpoint), "format": form, "out": str(out)})
     else:
-        click.echo(f"{version_of(checkpoint)} as {form} in {out}")
+        say(f"{version_of(checkpoint)} as {form} in {out}")
 
 
 @with_example("capibara checkpoint verify")
@@ -246,8 +246,8 @@ def verify(where: StoreLocation, ref: str | None, as_json: bool) -> None:
     else:
         for one in damages:
             parts = (one.file, f"checkpoint {one.checkpoint}" if one.checkpoint else "", one.tensor or "", one.problem)
-            click.echo("  ".join(part for part in parts if part))
-        click.echo(f"{len(damages)} damages" if damages else f"{ref or store.root}: whole")
+            say("  ".join(part for part in parts if part))
+        say(f"{len(damages)} damages" if damages else f"{ref or store.root}: whole")
     if damages:
         raise SystemExit(FOUND)
 
@@ -270,7 +270,7 @@ def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Re
     if as_json:
         echo_json({"source": str(source), "from": form, "target": str(target), "to": to})
     else:
-        click.echo(f"{source} ({form}) as {to} in {target}")
+        say(f"{source} ({form}) as {to} in {target}")
 
 
 @with_example("capibara checkpoint diff python/consensus@v1 python/consensus")

@@ -13,6 +13,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.exits import FOUND, UNDECIDED
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import require_inside
@@ -97,7 +98,7 @@ def show(name: str, about: dict[str, str], verification: "Verification", as_json
         click.echo(json.dumps({**about, **findings}))
     else:
         holds = "holds" if verification.proven else "holds, with reservations" if verification.ok else "does not hold"
-        click.echo(f"{name}: the certificate {holds}")
+        say(f"{name}: the certificate {holds}")
         for title, lines in (
             ("problems", verification.problems),
             ("done again", verification.recomputed),
@@ -109,7 +110,7 @@ def show(name: str, about: dict[str, str], verification: "Verification", as_json
             if lines:
                 click.echo(f"{title}:")
                 for line in lines:
-                    click.echo(f"  {line}")
+                    say(f"  {line}")
     if not verification.proven:
         raise SystemExit(WITH_RESERVATIONS if verification.ok else FOUND)
 

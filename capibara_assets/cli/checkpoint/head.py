@@ -8,6 +8,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -48,6 +49,6 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
     if as_json:
         echo_json({"number": signed.number, "time": signed.time, "rolled_back": lost})
     else:
-        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}")
+        say(f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}")
     if lost:
         raise SystemExit(FOUND)

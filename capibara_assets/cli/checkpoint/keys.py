@@ -9,6 +9,7 @@ from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
 from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def rotate(where: StoreLocation, new_key_file: Path | None, new_kms: str | None,
     if as_json:
         echo_json({"store": where.root, "key_id": new.key_id, "former_key_id": key.key_id})
     else:
-        click.echo(f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}")
+        say(f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}")
 
 
 def _key(where: StoreLocation) -> "WrappingKey":
@@ -81,4 +82,4 @@ def _report(done: "Resealed", key: "WrappingKey", what: str, as_json: bool) -> N
     if as_json:
         echo_json({"store": done.root, "key_id": key.key_id, "ids": done.ids, "deleted": done.deleted})
         return
-    click.echo(f"{done.root}: {what} with key {key.key_id} ({key.origin}); {len(done.ids)} checkpoints have new ids")
+    say(f"{done.root}: {what} with key {key.key_id} ({key.origin}); {len(done.ids)} checkpoints have new ids")

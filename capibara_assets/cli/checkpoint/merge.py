@@ -13,6 +13,7 @@ import click
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import user_json
 
@@ -86,11 +87,11 @@ def merge(
     if as_json:
         click.echo(json.dumps(summary))
         return
-    click.echo(f"{made.path}: {made.tensors} tensors, {made.bytes / 1e6:.1f} MB, digest {made.digest[:16]}")
+    say(f"{made.path}: {made.tensors} tensors, {made.bytes / 1e6:.1f} MB, digest {made.digest[:16]}")
     for name in made.only_base:
-        click.echo(f"  {name}: only the base has it; copied unchanged")
+        say(f"  {name}: only the base has it; copied unchanged")
     for name in made.untied:
-        click.echo(f"  {name}: some models tie it to the embedding; the result does not")
+        say(f"  {name}: some models tie it to the embedding; the result does not")
 
 
 def _soup(paths: tuple[str, ...], out: Path, given: dict[str, Any], others: tuple[str, ...], as_json: bool) -> None:
@@ -118,7 +119,7 @@ def _soup(paths: tuple[str, ...], out: Path, given: dict[str, Any], others: tupl
         )
     except ValueError as error:
         raise InputError(str(error)) from error
-    click.echo(json.dumps(_summary(made)) if as_json else _told(made, paths))
+    click.echo(json.dumps(_summary(made))) if as_json else say(*_told(made, paths))
 
 
 def _summary(made: "CheckpointSoup") -> dict[str, Any]:
@@ -133,8 +134,8 @@ def _summary(made: "CheckpointSoup") -> dict[str, Any]:
     }
 
 
-def _told(made: "CheckpointSoup", paths: tuple[str, ...]) -> str:
+def _told(made: "CheckpointSoup", paths: tuple[str, ...]) -> list[str]:
     lines = [f"{made.path}: perplexity {math.exp(made.loss):.4f} on {made.examples} examples, {made.tokens:,} tokens"]
     for path, weight, loss in zip(paths, made.weights, made.losses, strict=True):
         lines.append(f"  {weight:.3f}  {path}: perplexity {math.exp(loss):.4f} alone")
-    return "\n".join(lines)
+    return lines

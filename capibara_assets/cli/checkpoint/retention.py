@@ -12,7 +12,7 @@ from capibara_assets.cli.checkpoint.text import SHORT, size
 from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import TerminalTable, show
+from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
@@ -159,7 +159,7 @@ def _print(report: dict[str, Any], decisions: "list[RetentionDecision]") -> None
         for name, value in report["policy"].items()
         if value is not None and (name != "mode" or report["policy"]["metric"])
     )
-    click.echo(f"rules ({report['policy_from']}): {rules}")
+    say(f"rules ({report['policy_from']}): {rules}")
     rows = [
         (f"{one.checkpoint.manifest.about.model}@v{one.checkpoint.version}", one.checkpoint.id[:SHORT],
          str(one.checkpoint.manifest.about.step), "keep" if one.keep else "remove", "; ".join(one.reasons))

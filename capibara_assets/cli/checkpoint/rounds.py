@@ -86,7 +86,7 @@ def vote(
         result = vote_in(box, examples, _base(base), name, key, out, patience)
     certificate = out / "certificate.json"
     told = [*_named(result["named"]), f"{certificate}: check it with `capibara consensus verify`"]
-    echo_result({"certificate": certificate, "named": result["named"]}, "\n".join(told), as_json)
+    echo_result({"certificate": certificate, "named": result["named"]}, told, as_json)
 
 
 @with_example(
@@ -190,7 +190,7 @@ def close(
         append_certificate(log, agreement.certificate.election, agreement.certificate.digest)
     certificate, accepted, shown = out / "certificate.json", agreement.certificate.accepted, documents(named)
     told = [*_named(shown), f"{certificate}: {', '.join(accepted)} accepted"]
-    echo_result({"certificate": certificate, "accepted": accepted, "named": shown}, "\n".join(told), as_json)
+    echo_result({"certificate": certificate, "accepted": accepted, "named": shown}, told, as_json)
 
 
 @with_example("capibara consensus adopt result --round DIGEST")

@@ -62,7 +62,7 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
         "recipe": json.dumps(description.recipe, sort_keys=True) if description.recipe is not None else "",
         "kept by": ", ".join(description.named_by),
     }
-    lines += [one_line(f"{name}: {value}") for name, value in pairs.items() if value]
+    lines += [f"{name}: {value}" for name, value in pairs.items() if value]
     types = ", ".join(
         f"{one.tensors} {name} ({one.elements:,} elements, {size(one.bytes)})"
         for name, one in description.types.items()
@@ -92,11 +92,15 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
             for one in description.parents
         ],
     )
-    return "\n".join(lines + _origin_lines(origin))
+    return "\n".join(map(one_line, lines + _origin_lines(origin)))
 
 
 def diff_parts(diff: "Diff") -> list[str | TerminalTable]:
-    """Output of `checkpoint diff`: layers by distance, then tensors."""
+    """Output of `checkpoint diff`: layers by distance, then tensors; no name makes a line of its own."""
+    return [part if isinstance(part, TerminalTable) else one_line(part) for part in _diff_parts(diff)]
+
+
+def _diff_parts(diff: "Diff") -> list[str | TerminalTable]:
     lines: list[str | TerminalTable] = [f"A  {diff.a}", f"B  {diff.b}"]
     if diff.equal:
         return [*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"]

@@ -12,6 +12,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import user_json
@@ -48,8 +49,7 @@ def debug_model(
     if as_json:
         click.echo(json.dumps(about | done.document(), indent=2))
     else:
-        for line in lines(done):
-            click.echo(line)
+        say(*lines(done))
     if done.diagnoses:
         sys.exit(FOUND)
 

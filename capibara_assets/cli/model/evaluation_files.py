@@ -12,7 +12,7 @@ import polars as pl
 from capibara_assets.cli.checkpoint.store import FOLDER, StoreLocation
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.exits import UNDECIDED
-from capibara_assets.cli.terminal.tables import TerminalTable, show
+from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -207,7 +207,7 @@ def print_figures(report: "EvaluationReport") -> None:
     rows = [(name, *(_shown(row.get(metric), metric) for metric in names)) for name, row in report.figures.items()]
     show(TerminalTable(("contender", *names), rows, range(1, len(names) + 1)))
     for note in report.notes:
-        click.echo(f"  {note}")
+        say(f"  {note}")
     if report.paragraph:
         click.echo(f"\n{report.verdict}: {report.paragraph}")
 

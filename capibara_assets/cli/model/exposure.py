@@ -11,6 +11,7 @@ from capibara_assets.cli.model.choice import ModelChoice, on_model
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.measuring.exposure import Canary, Exposure
@@ -49,9 +50,9 @@ def exposure(choice: ModelChoice, file: Path, count: int, seed: int, at_most: fl
         click.echo(json.dumps({"model": choice.reference, "seed": seed, "canaries": rows, "over": over}))
     else:
         for row in rows:
-            click.echo(_line(row))
+            say(_line(row))
         if over:
-            click.echo(f"exposed by more than {at_most:g} bits: {', '.join(over)}")
+            say(f"exposed by more than {at_most:g} bits: {', '.join(over)}")
     if over:
         raise SystemExit(1)
 

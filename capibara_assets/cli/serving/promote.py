@@ -10,6 +10,7 @@ import click
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -141,7 +142,7 @@ def _print_history(store: "ArtifactStore", as_json: bool) -> None:
         click.echo(json.dumps([move.model_dump(mode="json") for move in moves]))
         return
     for move in moves:
-        click.echo(f"{move.at}  {describe_move(move)}\n    {move.reason}")
+        say(f"{move.at}  {describe_move(move)}", f"    {move.reason}")
     if not moves:
         click.echo("nothing was promoted yet: the base model serves")
 
@@ -159,8 +160,6 @@ def _export(
     if as_json:
         click.echo(json.dumps(document))
         return
-    click.echo(
-        f"{target}: promotion {document['number']}, {len(document['files'])} files, {', '.join(document['adapters'])}"
-    )
+    say(f"{target}: promotion {document['number']}, {len(document['files'])} files, {', '.join(document['adapters'])}")
     for name, command in document["vllm"].items():
-        click.echo(f"  {name}: {command}")
+        say(f"  {name}: {command}")

@@ -2,13 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+
+from capibara_assets.cli.terminal.tables import say
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -18,9 +20,9 @@ def echo_json(document: Any) -> None:
     click.echo(json.dumps(_plain(document), indent=2))
 
 
-def echo_result(document: Any, text: str, as_json: bool) -> None:
-    """Print a result as a document, or as text."""
-    echo_json(document) if as_json else click.echo(text)
+def echo_result(document: Any, text: str | Sequence[str], as_json: bool) -> None:
+    """Print a result as a document, or as a line or lines of text, each of which stays one."""
+    echo_json(document) if as_json else say(*([text] if isinstance(text, str) else text))
 
 
 @contextmanager
