@@ -111,7 +111,7 @@ def _values(path: Path) -> Iterator[tuple[int, Any]]:
     if head == _PARQUET:
         yield from _parquet_rows(path)
         return
-    reader = LineReader(path)
+    reader = LineReader(path, stops=True)
     lines = ((line, line.data.strip(b" \t\r")) for line in reader)
     last, begun = 0, False
     for line, data in lines:
@@ -119,7 +119,12 @@ def _values(path: Path) -> Iterator[tuple[int, Any]]:
             break  # UTF-16: the reader says so below
         last = line.number
         if line.fault:
-            yield line.number, Fault(line.fault, "a line of more than 64 MiB: write one example per line")
+            yield (
+                line.number,
+                Fault(
+                    line.fault, "a line of more than 64 MiB, and nothing behind it is read: write one example per line"
+                ),
+            )
         elif data.startswith(b"[") and not begun:
             rest = [data, *(more for _, more in lines)]
             if reader.fault is None:

@@ -16,6 +16,7 @@ from capibara_assets.storage.foreign import hollow
 
 BLOCK = 1 << 20
 _PIECE = 64 << 10  # bytes decompressed at once: their text stays in the processor's cache until it is read
+_ZSTD_PIECE = 1 << 10  # bytes of zstd decompressed at once: every four of them may be 128 KiB of text
 _SALVAGED = 8  # bytes of a damaged block decompressed at once: as many as gzip's checksum and size have
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -73,6 +74,8 @@ class LineReader:
     hole (none of whose lines are given).
     `closed` says that no more can come: a compressed file that reached its proper end.
 
+    With `stops`, a line of more than MAX_LINE is the last one, and given as soon as so much of it was read.
+
     A plain file can be read from `start` on, where the line `number` begins, with the `chain` of the blocks before.
     """
 
@@ -84,6 +87,7 @@ class LineReader:
     detail: str = ""
     closed: bool = False
     compressed: bool = False
+    stops: bool = False
     bytes_read: int = 0
     end: int = 0  # offset behind the last line that ended
 
@@ -93,7 +97,8 @@ class LineReader:
         return self.chain.hex
 
     def __iter__(self) -> Iterator[LogLine]:
-        number, offset, held, too_long = self.number, self.start, b"", False
+        number, offset, too_long = self.number, self.start, False
+        held, size = [b""], 0  # of the line that has not ended, in pieces: joined once, or long lines take a square
         self.end = self.start
         for index, block in enumerate(self._decompressed()):
             if index == 0 and self.start == 0:
@@ -104,21 +109,28 @@ class LineReader:
                     return
                 if block.startswith(_UTF8_BOM):
                     offset, block = len(_UTF8_BOM), block[len(_UTF8_BOM) :]
-            text = held + block
-            pieces = text.split(b"\n")
-            held = pieces.pop()
-            if pieces:
+            if b"\n" in block:
+                text = b"".join((*held, block))
+                pieces = text.split(b"\n")
+                held = [pieces.pop()]
+                size = len(held[0])
                 ends = np.cumsum([len(piece) + 1 for piece in pieces])
                 for piece, keys in zip(pieces, key_ends(text[: ends[-1]], ends), strict=True):
                     fault = "line_too_long" if too_long else None
                     yield LogLine(number, offset, piece.removesuffix(b"\r"), True, fault, keys)
                     number, offset, too_long = number + 1, offset + len(piece) + 1, False
                 self.end = offset
-            if len(held) > MAX_LINE:
+            else:
+                held.append(block)
+                size += len(block)
+            if size > MAX_LINE:
                 # the head is enough to say which line it was
-                offset, held, too_long = offset + len(held) - 4096, held[:4096], True
-        if held:
-            yield LogLine(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
+                offset, held, size, too_long = offset + size - 4096, [b"".join(held)[:4096]], 4096, True
+                if self.stops:
+                    break
+        if size:
+            rest = b"".join(held).rstrip(b"\r")
+            yield LogLine(number, offset, rest, ended=False, fault="line_too_long" if too_long else None)
 
     def _blocks(self) -> Iterator[bytes]:
         """The file's bytes from `start` on; what stands before it in its block counts for the digest only."""
@@ -247,6 +259,10 @@ class _Zstd:
         return self._frame.eof
 
     def feed(self, block: bytes) -> Iterator[bytes]:
+        for start in range(0, len(block), _ZSTD_PIECE):
+            yield from self._feed(block[start : start + _ZSTD_PIECE])
+
+    def _feed(self, block: bytes) -> Iterator[bytes]:
         while block:
             if self._frame.eof:
                 self._frame = zstandard.ZstdDecompressor().decompressobj()

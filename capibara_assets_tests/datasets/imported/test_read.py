@@ -196,10 +196,10 @@ def test_faults_of_a_file(tmp_path: Path, data: bytes, expected: list[tuple[int,
     assert [(line * bool(reason != "truncated_gzip"), reason) for line, reason in faults(found)][-1:] == expected
 
 
-def test_a_huge_line_is_a_fault_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_huge_line_is_a_fault_and_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("capibara_assets.executions.formats.lines.MAX_LINE", 1 << 20)
     huge = b'{"prompt": "' + b"x" * (3 << 20) + b'", "completion": "b"}'
-    assert faults(read(tmp_path, LINE + b"\n" + huge + b"\n" + LINE)) == [(2, "line_too_long")]
+    assert faults(read(tmp_path, LINE + b"\n" + huge + b"\n{\n" + LINE)) == [(2, "line_too_long")]
 
 
 def test_the_list_of_faults_is_bounded_and_all_are_counted(tmp_path: Path):

@@ -3,6 +3,9 @@
 import gzip
 import hashlib
 import io
+import time
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,24 @@ def test_utf16_is_one_fault_of_the_file(tmp_path: Path, encoding: str) -> None:
     assert [item.number for item in reader] == [0]
     assert reader.fault == "invalid_utf8"
     assert reader.digest == hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+def test_a_reader_that_stops_reads_no_more_than_a_line_of_a_bomb(
+    tmp_path: Path, compress: Callable[..., bytes]
+) -> None:
+    (tmp_path / "bomb").write_bytes(compress(bytes(1 << 29)))
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        (line,) = LineReader(tmp_path / "bomb", stops=True)
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 2
+    assert (line.number, line.fault, len(line.data)) == (1, "line_too_long", 4096)
+    (tmp_path / "sound").write_bytes(compress(b"a\n" + bytes(1 << 20) + b"\nb"))
+    assert [len(line.data) for line in LineReader(tmp_path / "sound", stops=True)] == [1, 1 << 20, 1]
 
 
 def test_an_endless_line_costs_no_memory_and_the_next_one_is_read(
