@@ -161,9 +161,22 @@ def test_each_file_keeps_the_time_of_its_import(world: World):
 
 def test_capibara_run_never_tries_to_make_an_import():
     assert IMPORTED not in Graph.of(defs).parents and IMPORTED not in select_assets(defs, "*")
-    assert select_assets(defs, "+moe_dataset") == [
+    made_from = [
+        "ace_playbooks",
         "consolidated_playbook",
+        "e2b_executions",
+        "e2b_logs",
         "e2b_patterns",
         "example_groups",
         "moe_dataset",
     ]
+    assert select_assets(defs, "+moe_dataset") == select_assets(defs, "*moe_dataset") == made_from
+
+
+def test_a_plus_is_everything_before_or_after_an_asset():
+    """As `docs/running.md` and Dagster's UI say; what is selected so can be made in a new home."""
+    before, after = select_assets(defs, "+moe_dataset"), select_assets(defs, "moe_dataset+")
+    assert "promoted_model" in after and select_assets(defs, "+moe_dataset+") == sorted({*before, *after})
+    assert select_assets(defs, "moe_dataset") == ["moe_dataset"]
+    needed = Graph.of(defs).needed
+    assert all(parent in before for name in before for parent in needed[name])

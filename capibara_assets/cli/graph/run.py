@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from capibara_assets.automation.pipeline import GraphRun
 
 FOLLOWS = ("is not materialized yet", "failed a blocking check")  # reasons of a step whose input failed before it
+_STEPS = re.compile(r"(\+?)(\w+)(\+?)")
 _NAMES = re.compile(r"\w+")  # in a selection: of assets, and words of its language
 STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
 PROFILES = ("demo", "laptop", "full", *STRATEGIES)
@@ -61,13 +62,19 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
         strange = [word for word in _NAMES.findall(term) if word not in every]
         known = f"assets are: {', '.join(every)}{next(filter(None, (nearest(word, every) for word in strange)), '')}"
         try:
-            keys = dg.AssetSelection.from_string(term.strip()).resolve(graph)
+            keys = dg.AssetSelection.from_string(_in_todays_language(term.strip())).resolve(graph)
         except dg.DagsterError as error:
             raise InputError(f"--select {term.strip()!r} is no selection of assets; {known}") from error
         if not keys:
             raise InputError(f"--select {term.strip()!r} selects nothing; {known}")
         names |= {key.to_user_string() for key in keys & graph.materializable_asset_keys}
     return sorted(names)
+
+
+def _in_todays_language(term: str) -> str:
+    """A term in which `+` is everything before or after an asset, as Dagster's UI reads it; by itself, one step."""
+    found = _STEPS.fullmatch(term)
+    return term if found is None else f'{found[1]}key:"{found[2]}"{found[3]}'
 
 
 SETTINGS = (
