@@ -1,7 +1,7 @@
 """The planning recipe: typed form of `resources/recipes/planning.yaml`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,8 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
 
+Flag = Annotated[str, Field(pattern=r"^--[a-z][a-z0-9_]*=[A-Za-z0-9_.,:/-]+$")]
+"""A flag for libtpu: it stands in scripts, so that nothing in it means anything to a shell."""
 LevelName = Literal["conservative", "balanced", "aggressive"]
 LEVELS: tuple[LevelName, ...] = ("conservative", "balanced", "aggressive")
 
@@ -83,7 +85,7 @@ class TpuRecipe(Declared):
     logit_chunks: int = Field(gt=0, description="vocabulary tiling of the loss")
     max_tensor: int = Field(gt=0, description="largest tensor-parallel group that a plan may use")
     storage_root: str = Field(description="where checkpoints and data of TPU jobs lie; a gs:// path or a placeholder")
-    xla_flags: tuple[str, ...] = Field(
+    xla_flags: tuple[Flag, ...] = Field(
         default=(), description="for libtpu, as --name=value; checked against the installed libtpu, refused if unknown"
     )
 

@@ -26,6 +26,7 @@ from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable, say
 from capibara_assets.cli.terminal.tables import show as show_parts
+from capibara_assets.deployment.declarations import declared
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError, nearest
 
@@ -190,16 +191,17 @@ def save(
     from capibara_assets.checkpoints.store.manifest import About
 
     store = where.open(compression, make=True)
-    about = About(
-        model=model,
-        step=step,
-        parent=store.open(parent).id if parent is not None else None,
-        base_digest=_base(store, base_digest),
-        code_version=__version__,
-        metrics=_metrics(metrics),
-        sources=_sources(sources),
-        tags=tags,
-    )
+    stated = {
+        "model": model,
+        "step": step,
+        "parent": store.open(parent).id if parent is not None else None,
+        "base_digest": _base(store, base_digest),
+        "code_version": __version__,
+        "metrics": _metrics(metrics),
+        "sources": _sources(sources),
+        "tags": tags,
+    }
+    about = declared(About, stated, "checkpoint save")
     saved = store.write(_read(path, form), about)
     if as_json:
         echo_json({"id": saved.id, "model": model, "version": saved.version, "stored_bytes": saved.stored_bytes})

@@ -10,6 +10,7 @@ import click
 
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.numbers import MOST
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.training.plan_options import given_options, require_used
 from capibara_assets.domains import DOMAINS
@@ -57,10 +58,10 @@ class PlanRequest(NamedTuple):
 )
 @click.option(
     "--examples",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     help=f"Number of training examples; default without statistics: {EXAMPLES}.",
 )
-@click.option("--sequence", type=click.IntRange(min=16), help="Tokens per sequence; default: from the statistics.")
+@click.option("--sequence", type=click.IntRange(16, MOST), help="Tokens per sequence; default: from the statistics.")
 @click.option(
     "--target-throughput",
     "throughput",
@@ -87,7 +88,7 @@ class PlanRequest(NamedTuple):
 )
 @click.option(
     "--voters",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     help=f"Adapters trained per domain.  [default: {VOTERS}; with --preset the recipe's]",
 )
 @click.option(
@@ -221,8 +222,8 @@ def read_request(model: str, hardware: str, wanted: dict[str, Any]) -> PlanReque
 
 def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
     """The planning recipe with the command line's options applied."""
-    from capibara_assets.deployment.declarations import read_declared, shipped_recipe
-    from capibara_assets.planning.recipe import PlanningRecipe
+    from capibara_assets.deployment.declarations import declared, read_declared, shipped_recipe
+    from capibara_assets.planning.recipe import PlanningRecipe, TpuRecipe
 
     file, sequence = wanted["recipe"], wanted["sequence"]
     recipe = read_declared(file, PlanningRecipe) if file else shipped_recipe("planning", PlanningRecipe)
@@ -234,7 +235,8 @@ def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
         )
     if wanted["xla_flags"]:
         flags = (*recipe.tpu.xla_flags, *wanted["xla_flags"])
-        recipe = recipe.model_copy(update={"tpu": recipe.tpu.model_copy(update={"xla_flags": flags})})
+        tpu = declared(TpuRecipe, recipe.tpu.model_dump() | {"xla_flags": flags}, "--xla-flag")
+        recipe = recipe.model_copy(update={"tpu": tpu})
     return recipe
 
 

@@ -23,6 +23,7 @@ _ALIASES = {
     "nuslerp_row_wise": "row_wise",
     "nuslerp_flatten": "flatten",
 }
+_LARGEST = 1e30  # of an option: sums and products of some, and of weights, are numbers too
 PER_MODEL = ("weights", "density", "gamma", "epsilon")
 _FLAGS = ("normalize", "rescale", "normalize_weights", "row_wise", "flatten", "filter_wise")
 _COUNTS = ("seed", "max_iter")
@@ -135,8 +136,10 @@ def _resolved(option: str, value: Any, tensor: str) -> float:
 def _number(option: str, value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool | str) or not math.isfinite(number):
         raise ValueError(f"{option} is a number, not {value!r}")
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{option} is a number of at most {_LARGEST:g}, not {value!r}")
     return number

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
@@ -11,8 +11,8 @@ from capibara_assets.deployment.declarations import Declared, declared, read_dec
 from capibara_assets.planning.accounting import Method, Optimizer, Remat
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.recipe import Flag
 
-Flag = Annotated[str, Field(pattern=r"^--[a-z][a-z0-9_]*=[A-Za-z0-9_.,:/-]+$")]
 VERSION: Literal[1] = 1
 HEAD = (
     "# What the JAX trainer runs, computed from a plan. On every host of the slice:\n"

@@ -353,6 +353,10 @@ MISTAKES = {
     "metric without a value": ([*SAVE, "--metric", "loss"], "NAME=VALUE"),
     "metric that is no number": ([*SAVE, "--metric", "loss=nan"], "finite"),
     "source without a digest": ([*SAVE, "--source", "moe_dataset=1"], "DIGEST"),
+    "no model's name": (
+        ["save", "{tmp}/adapter-1", "--model", "", "--step", "1"],
+        "model: String should have at least",
+    ),
     "unknown parent": ([*SAVE, "--parent", "who"], "no checkpoint who"),
     "negative step": (["save", "{tmp}/adapter-1", "--model", "m", "--step", "-1"], "--step"),
     "mistyped store": (["ls", "--store", "{tmp}/nowhere"], "the folder does not exist"),

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from capibara_assets.cli.main import cli
 from capibara_assets.cli.terminal.help import with_quiet
+from capibara_assets.cli.terminal.numbers import MOST
 from capibara_assets.cli.training.plan import plan
 from capibara_assets.cli.training.plan_text import plan_lines
 from capibara_assets.errors import InputError
@@ -174,12 +175,20 @@ def test_every_mode_can_be_quiet() -> None:
         ((*GPUS, "--compile"), "--compile has no use here (XLA compiles for TPU slices alone)"),
         (("--model", "llama3.1-70b", "--hardware", "tpu-v5e-4"), "cannot be"),
         ((*SLICE, "--dataset-statistics", "/nowhere.json"), "cannot read /nowhere.json"),
+        ((*SLICE, "--xla-flag", "--x=$(id)"), "--xla-flag: xla_flags.1: String should match pattern"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError) as refused:
         invoke(*arguments)
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["--voters", "--examples", "--sequence"])
+def test_a_number_that_nobody_can_compute_with_is_refused(option: str) -> None:
+    most = CliRunner().invoke(plan, [*GPUS[:4], option, "9" * 400])
+    assert most.exit_code == 2 and f"Invalid value for '{option}'" in most.output, most.output
+    assert CliRunner().invoke(plan, [*GPUS, "--voters", str(MOST)], catch_exceptions=False).exit_code == 0
 
 
 @pytest.mark.extended  # that it loads nothing heavy: test_main.py::test_help_and_plan_load_nothing_that_takes_time

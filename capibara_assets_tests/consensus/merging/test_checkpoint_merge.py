@@ -192,6 +192,14 @@ def test_values_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         merge_checkpoints(paths, "linear", tmp_path / "out", normalize=False, dtype="float16")
 
 
+@pytest.mark.parametrize("odd", [{"weights": [1e308, 1e308]}, {"weights": 10**400}, {"weights": [-1e31, 1.0]}], ids=str)
+def test_weights_that_no_sum_holds_are_refused(tmp_path: Path, odd: dict[str, Any]) -> None:
+    paths = [saved(tmp_path / f"m{n}", {"w": torch.ones(4)}) for n in (1, 2)]
+    with pytest.raises(ValueError, match="weights is a number"):
+        merge_checkpoints(paths, "linear", tmp_path / "out", **odd)
+    assert merge_checkpoints(paths, "linear", tmp_path / "out", weights=[1e30, 1e30]).tensors == 1
+
+
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     paths = [saved(tmp_path / f"m{n}", {"w": torch.ones(1 << 20)}) for n in (1, 2)]
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
