@@ -248,7 +248,7 @@ def test_a_folder_whose_values_are_of_other_types(foreign: Path, spoil: Callable
 def test_a_header_of_other_types_is_damaged(tmp_path: Path, offsets: str) -> None:
     header = ('{"a": {"dtype": "F32", "shape": [2], "data_offsets": ' + offsets + "}}").encode()
     (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
-    with pytest.raises(InputError, match="header is (not readable|nested too deeply)"):
+    with pytest.raises(InputError, match=r"header is (not readable|nested too deeply)"):
         check_safetensors(tmp_path / "w.safetensors")
 
 
