@@ -54,9 +54,9 @@ def openlineage(since: str, run_id: str | None, namespace: str | None, as_json: 
                 f" ({type(error).__name__}): see that it runs, then send them again, which doubles none"
             ) from error
         count += 1
-    told = f"{count} events sent to OpenLineage ({client.transport.kind})"
+    told = [f"{count} events sent to OpenLineage ({client.transport.kind})"]
     if gone := results.count(None):
-        told += f"\n{gone} results are no longer in the store, and their events were not sent"
+        told.append(f"{gone} results are no longer in the store, and their events were not sent")
     echo_result({"sent": count, "transport": client.transport.kind, "gone": gone}, told, as_json)
 
 

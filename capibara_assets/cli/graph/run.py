@@ -74,7 +74,7 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
 def _in_todays_language(term: str) -> str:
     """A term in which `+` is everything before or after an asset, as Dagster's UI reads it; by itself, one step."""
     found = _STEPS.fullmatch(term)
-    return term if found is None else f'{found[1]}key:"{found[2]}"{found[3]}'
+    return term if found is None or term == found[2] else f'{found[1]}key:"{found[2]}"{found[3]}'
 
 
 SETTINGS = (

@@ -219,7 +219,7 @@ def _plan(wishes: "RunOptions", target: str | None, probe: bool, as_json: bool) 
             _show_start(request, counts)
             speed = measure_speed(request) if probe else None
             made = plan_training(request, hardware, speed=speed)
-        echo_result(made, "\n".join(plan_lines(made)), as_json)
+        echo_result(made, plan_lines(made), as_json)
 
 
 def _show_start(request: "TrainingRequest", counts: dict[str, Any]) -> None:
