@@ -50,15 +50,19 @@ def passes_anew(failed: Attempt, later: Attempt) -> bool:
     and any other statement may follow a new one (`os.makedirs(folder)`).
     """
     at = repeats(failed, later)
-    if at is None or not _goes_on(failed, later):
-        return False
+    return at is not None and _is_new_above(failed, later, at) and _goes_on(failed, later)
+
+
+def _is_new_above(failed: Attempt, later: Attempt, at: int) -> bool:
+    """Whether something that the statement at `at` needs is made anew above it."""
     needs, old = set(later.statements[at].tokens), {one.tokens for one in failed.statements}
-    again = not _checks(later.statements[at])
+    checks = _checks(later.statements[at])
+    again = not checks
     for one in reversed(later.statements[:at]):
         new = one.tokens not in old
         if new and not needs.isdisjoint(one.targets):
             return _same_purpose(failed, one)
-        if new and again and (one.targets or not _checks(later.statements[at])):
+        if new and again and (one.targets or not checks):
             return True
         if not needs.isdisjoint(one.targets):
             needs |= set(one.tokens)
@@ -123,14 +127,16 @@ def _checks(one: Stated) -> bool:
 
 def in_place_of(asked: Stated, others: Sequence[Stated], same: bool = False) -> Stated | None:
     """The statement that is most like one, and like enough; `same`: it may be that one."""
+    if same and (equal := next((one for one in others if one.tokens == asked.tokens), None)) is not None:
+        return equal
     best, found = 0.0, None
     for one in others:
         at_its_place = bool(asked.places) and asked.places == one.places
+        shorter, longer = sorted((len(asked.tokens), len(one.tokens)))
+        if one.tokens == asked.tokens or not (at_its_place or shorter >= _ALIKE * longer):
+            continue
         alike = _kept(asked.tokens, one.tokens) if at_its_place else similarity(asked.tokens, one.tokens)
-        if one.tokens == asked.tokens:
-            alike = 1.0
-        least = _AT_ITS_PLACE if at_its_place else _ALIKE
-        if alike >= max(least, best) and (same or alike < 1.0):
+        if alike >= max(_AT_ITS_PLACE if at_its_place else _ALIKE, best):
             best, found = alike, one
     return found
 
