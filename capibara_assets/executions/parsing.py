@@ -52,6 +52,12 @@ def parse_python(code: str) -> ast.Module | None:
     return tree
 
 
+def first_line(node: ast.stmt) -> int:
+    """The line, from 1, at which a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
+
+
 def without_magics(code: str) -> str:
     """`code` with IPython's magics, shell lines and help lines replaced by `pass`; line numbers stay.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from capibara_assets.datasets.code.names import Statement, StatementNames
-from capibara_assets.executions.parsing import child_nodes, python_tree, walk
+from capibara_assets.executions.parsing import child_nodes, first_line, python_tree, walk
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
 _ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>\w[\w, ]*=)\s*[!%].*$", re.MULTILINE)
@@ -115,7 +115,7 @@ def spans(tree: ast.Module) -> list[tuple[int, int, list[ast.stmt]]]:
     """(first line with decorators, last line, nodes) of top-level statements; those that share a line are one."""
     merged: list[tuple[int, int, list[ast.stmt]]] = []
     for node in tree.body:
-        start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        start = first_line(node)
         end = node.end_lineno or node.lineno
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], end, [*merged[-1][2], node])

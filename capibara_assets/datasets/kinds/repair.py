@@ -29,7 +29,7 @@ from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.patterns.redone import in_place_of
 from capibara_assets.executions.patterns.retests import BELOW
 from capibara_assets.executions.patterns.similarity import tokens
-from capibara_assets.executions.patterns.statements import Stated, top_level
+from capibara_assets.executions.patterns.statements import CellStatement, top_level
 from capibara_assets.executions.schema import WRONG_OUTPUT
 from capibara_assets.executions.tracebacks import own_frames, summary
 
@@ -164,10 +164,9 @@ def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
 def _not_done_again(needed: str, fixed: str, language: str) -> str:
     """The statements of a failed cell that a repair needs, without those in whose place its own stand."""
     own, lines = top_level(language, fixed), needed.split("\n")
-    gone = (
-        one for one in top_level(language, needed) if (other := in_place_of(one, own)) and other.places == one.places
-    )
-    over = {line for one in gone for line in one.lines if one.places}
+    assigned = (one for one in top_level(language, needed) if one.places)
+    gone = (one for one in assigned if (other := in_place_of(one, own)) and other.places == one.places)
+    over = {line for one in gone for line in one.lines}
     return "\n".join(line for number, line in enumerate(lines, 1) if number not in over).strip("\n")
 
 
@@ -192,7 +191,7 @@ def _without_looks(fixed: str, failing: str, language: str, asked: str) -> str:
     return "\n".join(lines[: listed[-1].lines.stop - 1]) if listed else fixed
 
 
-def _stands(one: Stated, former: Sequence[Stated], known: Set[str]) -> bool:
+def _stands(one: CellStatement, former: Sequence[CellStatement], known: Set[str]) -> bool:
     """Whether a statement stands in the place of one of the failing code, or makes what is spoken of."""
     return one.defines or not known.isdisjoint(one.targets) or in_place_of(one, former, same=True) is not None
 

@@ -40,7 +40,7 @@ _UNITTEST = re.compile(r"\.assert[A-Z]\w+\(")
 _OF_LIBRARIES = re.compile(r"wasSuccessful\(\)|ACTUAL: |DESIRED: |Not equal to tolerance|Arrays are not ")
 #: Functions that some versions of SQLite, or some ways to build it, have.
 _OF_VERSIONS = re.compile(
-    r"no such function: (?:concat|concat_ws|string_agg|iif|ceil|ceiling|floor|log|ln|power?|sqrt|mod|median|unhex)\b",
+    r"no such function: (?:concat(?:_ws)?|string_agg|iif|ceil(?:ing)?|floor|log|ln|pow(?:er)?|sqrt|mod|median|unhex)\b",
     re.IGNORECASE,
 )
 _SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")

@@ -8,16 +8,15 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import any_shows_failure
-from capibara_assets.executions.parsing import JAVASCRIPT, parse_javascript, parse_python
+from capibara_assets.executions.parsing import JAVASCRIPT, first_line, parse_javascript, parse_python
 from capibara_assets.executions.patterns.shown_failures import shows_failure
 from capibara_assets.executions.patterns.similarity import tokens
-from capibara_assets.executions.patterns.statements import Stated, stopped_at, top_level
+from capibara_assets.executions.patterns.statements import CellStatement, pattern_names, stopped_at, top_level
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
 
 HORIZON = 50  # later executions of a session that are considered
 _FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
 _BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
-_PATTERN = re.compile(r"[\w$]+(?=\s*(?:[,=}\]]|$))")  # the names of `a`, `[a, b]` and `{ a, of: b }`
 _NAMED = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
@@ -84,7 +83,7 @@ class Attempt:
         return _leading_text(self.row["language"], self.code)
 
     @cached_property
-    def statements(self) -> tuple[Stated, ...]:
+    def statements(self) -> tuple[CellStatement, ...]:
         return top_level(self.row["language"], self.code)
 
     @cached_property
@@ -118,9 +117,7 @@ def _definitions(language: str, code: str) -> Mapping[str, str]:
             return dict.fromkeys(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE), "")
         kinds, lines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), code.split("\n")
         nodes = [node for node in tree.body if isinstance(node, kinds)]
-        firsts = (min([node.lineno, *(one.lineno for one in node.decorator_list)]) for node in nodes)
-        spans = zip(nodes, firsts, strict=True)
-        return {node.name: "\n".join(lines[first - 1 : node.end_lineno]) for node, first in spans}
+        return {node.name: "\n".join(lines[first_line(node) - 1 : node.end_lineno]) for node in nodes}
     return dict(_javascript_definitions(code)) if language in JAVASCRIPT else {}
 
 
@@ -153,7 +150,7 @@ def _declared(code: str) -> Iterator[tuple[str, str, str]]:
             for declarator in node.named_children:
                 value, name = (declarator.child_by_field_name(field) for field in ("value", "name"))
                 if value is not None and name is not None and name.text and node.text:
-                    for each in _PATTERN.findall(name.text.decode()):
+                    for each in pattern_names(name.text.decode()):
                         yield each, value.type, node.text.decode()
 
 

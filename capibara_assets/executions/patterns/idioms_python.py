@@ -10,7 +10,7 @@ from typing import Any
 from capibara_assets.executions.labels.hosted_models import MODEL_ENDPOINTS
 from capibara_assets.executions.labels.libraries import HTTP_METHODS, SQL_MAGICS
 from capibara_assets.executions.labels.signals import is_sql, leading_text
-from capibara_assets.executions.parsing import embedded_sql, magics, parse_python
+from capibara_assets.executions.parsing import embedded_sql, first_line, magics, parse_python
 from capibara_assets.executions.patterns.forms_python import flatten, without_docstring
 from capibara_assets.executions.patterns.idioms import LONGEST, Flat, Idiom, digest, first_sentence
 from capibara_assets.executions.patterns.idioms_sql import sql_idioms
@@ -220,8 +220,7 @@ class _PythonFinder:
         self, kind: str, name: str, i: int, what: str, inputs: tuple[str, ...] = (), *, literals: bool = True
     ) -> Idiom:
         node: Any = self._flat.nodes[i]
-        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-        text = "\n".join(self._lines[first - 1 : node.end_lineno])
+        text = "\n".join(self._lines[first_line(node) - 1 : node.end_lineno])
         if text[:1] in " \t":
             text = textwrap.dedent(text)
         form = digest("python", kind, self._flat.form(i, literals=literals))

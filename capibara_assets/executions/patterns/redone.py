@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from capibara_assets.executions.parsing import query_words
 from capibara_assets.executions.patterns.attempts import Attempt
 from capibara_assets.executions.patterns.similarity import distance, similarity
-from capibara_assets.executions.patterns.statements import Stated
+from capibara_assets.executions.patterns.statements import CellStatement
 
 _AT_ITS_PLACE, _ALIKE = 0.7, 0.75  # least likeness of a statement to one that assigns the same, and to any other
 _MIN_TOKENS = 4  # of a statement that tells: `x` and `f()` stand in many cells
@@ -36,7 +36,7 @@ def checks_hold(failed: Attempt, later: Attempt) -> bool:
     return all(one.tokens in held for one in _rest(failed) if _checks(one))
 
 
-def stands_alone(failed: Attempt, later: Attempt) -> bool:
+def only_repeats(failed: Attempt, later: Attempt) -> bool:
     """Whether a later cell holds the statement that failed, and before it nothing that the failed one did not hold."""
     at = repeats(failed, later)
     old = {one.tokens for one in failed.statements}
@@ -91,9 +91,9 @@ def redoes(failed: Attempt, later: Attempt) -> bool:
     return _bare(asked) != _bare(instead)
 
 
-def _rest(failed: Attempt) -> Sequence[Stated]:
+def _rest(failed: Attempt) -> Sequence[CellStatement]:
     """What did not run any more."""
-    return failed.statements[(failed.stopped or 0) + 1 :][:_MOST_REST]
+    return () if failed.stopped is None else failed.statements[failed.stopped + 1 :][:_MOST_REST]
 
 
 def _goes_on(failed: Attempt, later: Attempt) -> bool:
@@ -104,28 +104,28 @@ def _goes_on(failed: Attempt, later: Attempt) -> bool:
     return 2 * sum(in_place_of(one, later.statements, same=True) is not None for one in rest) >= len(rest)
 
 
-def _same_purpose(failed: Attempt, anew: Stated) -> bool:
+def _same_purpose(failed: Attempt, anew: CellStatement) -> bool:
     """Whether what is made anew is not something else than what the failed cell made by that name."""
     former = [one for one in failed.statements if one.places & anew.places]
     return anew.defines or not former or any(_keeps_literals(failed, one, anew) for one in former)
 
 
-def _keeps_literals(failed: Attempt, former: Stated, anew: Stated) -> bool:
+def _keeps_literals(failed: Attempt, former: CellStatement, anew: CellStatement) -> bool:
     """Whether literals stay, but for those that the error quotes: another request or other data is no repair."""
     told = failed.row["error_value"] or ""
     kept = " ".join(anew.tokens)
     return all(one.strip("'\"` ") in told for one in _LITERAL.findall(" ".join(former.tokens)) if one not in kept)
 
 
-def _stopped(failed: Attempt) -> Stated | None:
+def _stopped(failed: Attempt) -> CellStatement | None:
     return None if failed.stopped is None else failed.statements[failed.stopped]
 
 
-def _checks(one: Stated) -> bool:
+def _checks(one: CellStatement) -> bool:
     return any(token.lower().startswith(("assert", "expect")) for token in one.tokens)
 
 
-def in_place_of(asked: Stated, others: Sequence[Stated], same: bool = False) -> Stated | None:
+def in_place_of(asked: CellStatement, others: Sequence[CellStatement], same: bool = False) -> CellStatement | None:
     """The statement that is most like one, and like enough; `same`: it may be that one."""
     if same and (equal := next((one for one in others if one.tokens == asked.tokens), None)) is not None:
         return equal
@@ -147,7 +147,7 @@ def _kept(asked: Sequence[str], instead: Sequence[str]) -> float:
     return min(0.99, 1 - changed / len(asked))
 
 
-def _bare(one: Stated) -> str:
+def _bare(one: CellStatement) -> str:
     """A statement without its literals and the names that it binds."""
     return _LITERAL.sub("", " ".join(token for token in one.tokens if token not in one.places))
 

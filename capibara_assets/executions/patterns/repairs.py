@@ -36,7 +36,7 @@ import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
-from capibara_assets.executions.patterns.redone import asks_again, passes_anew, redoes, stands_alone
+from capibara_assets.executions.patterns.redone import asks_again, only_repeats, passes_anew, redoes
 from capibara_assets.executions.patterns.retests import retested
 from capibara_assets.executions.patterns.shown_failures import MAY_SHOW
 from capibara_assets.executions.patterns.similarity import distance, similarity, unified_diff
@@ -216,7 +216,7 @@ def _related(a: Attempt, b: Attempt) -> bool:
 def _mends(session: Sequence[Attempt], i: int, j: int) -> bool:
     """Whether the change from `i` to `j` can be the repair, and not a cell in between."""
     failing, later = session[i], session[j]
-    if failing.tokens == later.tokens or stands_alone(failing, later):
+    if failing.tokens == later.tokens or only_repeats(failing, later):
         return False
     match = _MISSING_NAME.search(failing.row["error_value"] or "")
     if match is None:

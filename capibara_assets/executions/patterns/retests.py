@@ -71,7 +71,8 @@ def _shown_again(session: Sequence[Attempt], i: int) -> int | None:
     """Index of the next cell that defines the same, shows it by a statement of the one at `i`, and shows no failure."""
     shows = session[i]
     asked = [one.tokens for one in shows.statements if not one.places and "(" in one.tokens]
-    for later in session[i + 1 : i + 1 + HORIZON]:
+    for j in range(i + 1, min(len(session), i + 1 + HORIZON)):
+        later = session[j]
         if not later.names >= shows.names or not (later.failed or later.ok):
             continue
         if all(later.definitions[name] == written for name, written in shows.definitions.items()):
@@ -80,7 +81,7 @@ def _shown_again(session: Sequence[Attempt], i: int) -> int | None:
         if later.failed or not again:
             return None
         if not later.refuted:
-            return session.index(later) if later.output != shows.output else None
+            return j if later.output != shows.output else None
     return None
 
 

@@ -1,21 +1,23 @@
 """Top-level statements of a cell, and the one at which it stopped."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import tree_sitter
 
-from capibara_assets.executions.parsing import JAVASCRIPT, javascript_tree, parse_python, walk
+from capibara_assets.executions.parsing import JAVASCRIPT, first_line, parse_javascript, parse_python, walk
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.tracebacks import own_frames
 
+_PATTERN = re.compile(r"[\w$]+(?=\s*(?:[,=}\]]|$))")
 _MOST = 60  # statements of a cell that are told apart: they are compared with those of each of fifty later cells
 
 
 @dataclass(frozen=True)
-class Stated:
+class CellStatement:
     """A top-level statement.
 
     Attributes:
@@ -34,11 +36,11 @@ class Stated:
 
 
 @lru_cache(maxsize=4096)
-def top_level(language: str, code: str) -> tuple[Stated, ...]:
+def top_level(language: str, code: str) -> tuple[CellStatement, ...]:
     """The statements of Python or JavaScript that parses; none of anything else, or of more than a cell has."""
     if language == "python" and (tree := parse_python(code)) is not None and len(tree.body) <= _MOST:
         return tuple(_python(code, node) for node in tree.body)
-    if language in JAVASCRIPT and not (root := javascript_tree(code).root_node).has_error:
+    if language in JAVASCRIPT and not (root := parse_javascript(code).root_node).has_error:
         nodes = [node for node in root.named_children if node.type != "comment"]
         return tuple(map(_javascript, nodes)) if len(nodes) <= _MOST else ()
     return ()
@@ -59,16 +61,17 @@ def stopped_line(language: str, code: str, traceback: str | None) -> int | None:
     return at if frames[0].text in ("", lines[at - 1].strip()) else None  # else the line of another cell
 
 
-def _python(code: str, node: ast.stmt) -> Stated:
-    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
-    last = node.end_lineno or node.lineno
+def _python(code: str, node: ast.stmt) -> CellStatement:
+    first, last = first_line(node), node.end_lineno or node.lineno
     if isinstance(node, ast.Assert):
         text = f"assert {ast.get_source_segment(code, node.test)}"
     else:
         text = "\n".join(code.split("\n")[first - 1 : last])
-    written = {text: root for text, root in _bound_by(code, node) if root}
+    written = {place: root for place, root in _bound_by(code, node) if root}
     defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    return Stated(range(first, last + 1), tuple(tokens(text)), frozenset(written), frozenset(written.values()), defines)
+    return CellStatement(
+        range(first, last + 1), tuple(tokens(text)), frozenset(written), frozenset(written.values()), defines
+    )
 
 
 def _bound_by(code: str, node: ast.stmt) -> Iterator[tuple[str, str]]:
@@ -90,7 +93,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _javascript(node: tree_sitter.Node) -> Stated:
+def _javascript(node: tree_sitter.Node) -> CellStatement:
     condition = node.child_by_field_name("condition") if node.type == "if_statement" else None
     body = node.child_by_field_name("consequence")
     throws = condition is not None and body is not None and b"throw " in (body.text or b"")
@@ -98,19 +101,19 @@ def _javascript(node: tree_sitter.Node) -> Stated:
     lines = range(node.start_point[0] + 1, node.end_point[0] + 2)
     places = frozenset(_set_by(node))
     targets = frozenset(tokens(one)[0] for one in places if tokens(one))
-    return Stated(
-        lines,
-        tuple(tokens(text.decode())),
-        places,
-        targets,
-        node.child_by_field_name("body") is not None and bool(places),
-    )
+    defines = node.child_by_field_name("body") is not None and bool(places)
+    return CellStatement(lines, tuple(tokens(text.decode())), places, targets, defines)
+
+
+def pattern_names(text: str) -> list[str]:
+    """The names that a pattern of JavaScript binds: of `a`, `[a, b]` and `{ a, of: b }`."""
+    return _PATTERN.findall(text)
 
 
 def _set_by(node: tree_sitter.Node) -> Iterator[str]:
     """What a statement declares or assigns as written, not in functions that it defines."""
     if (name := node.child_by_field_name("name")) is not None and name.text:
-        yield from (one for one in tokens(name.text.decode()) if one[0].isalpha() or one[0] in "_$")
+        yield from pattern_names(name.text.decode())
     elif node.type in ("assignment_expression", "augmented_assignment_expression"):
         left = node.child_by_field_name("left")
         if left is not None and left.text:

@@ -50,6 +50,7 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
         ("assert_allclose(total(x), 3)", "AssertionError: Not equal to tolerance rtol=1e-07 ACTUAL: 2", outputs.WORDED),
         ("assert total(x) == 3, total(x)", "AssertionError: 2", None),
         ("con.execute(query)", "OperationalError: no such function: CONCAT", outputs.VERSION),
+        ("con.execute(query)", "OperationalError: no such function: POW", outputs.VERSION),
         ("con.execute(query)", "OperationalError: no such function: DATEDIFF", None),
         (f"{CHECKED}\ncheck()\nif __name__ == '__main__':\n    print('ok')", "ok", outputs.PRINTS_TEXT),
         (f"{CHECKED}\nprint('ok' if total([2]) > 1 else 'few')", "ok", None),
