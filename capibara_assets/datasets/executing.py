@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capibara_assets.datasets.anatomy.stated import documented_test
+from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import definitions
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated, states_task
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
@@ -20,7 +21,9 @@ from capibara_assets.executions.schema import PATCH
 NOT_AS_SHOWN = "without its assertions its code shows something else"
 FAILS_AS_SHOWN = "its answer does not pass the test of its prompt with the session that its prompt shows"
 NOT_AGAIN = "its output was not executed again"
-ONLY_TESTED = "its test cannot run here, and nothing else says what is asked"
+ONLY_TESTED = "its test cannot run here: nothing has judged its answer"
+UNJUDGED = "no test judges it, and it was not executed again"
+DIFFERED = "executed again it gave another result"
 NOT_PASSED = "its answer does not pass its test"
 NEVER_RUN = "it only defines, shows nothing, and no test here runs it"
 #: Errors that tell that a prompt shows too little, or that its test fails, whatever is installed here.
@@ -54,7 +57,7 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
         if judgement is not None and judgement.fails:
             reasons[item.example_id] = f"{NOT_PASSED}: {judgement.reason}"
             continue
-        if judgement is not None and judgement.verified == "recorded" and _is_told_by_test(item.candidate):
+        if judgement is not None and judgement.verified == "recorded" and _is_python(item.candidate):
             reasons[item.example_id] = f"{ONLY_TESTED}: {judgement.reason}"
             continue
         if judgement is not None:
@@ -72,9 +75,9 @@ def _never_ran(one: ExampleCandidate) -> bool:
     return one.kind == "solve" and not one.test and not one.proof and bool(definitions(one.answer, one.language))
 
 
-def _is_told_by_test(candidate: ExampleCandidate) -> bool:
-    """Whether an answer in Python has no task but its test: what no test has judged here says nothing then."""
-    return candidate.kind == "solve" and candidate.language == "python" and not states_task(candidate.prompt)
+def _is_python(candidate: ExampleCandidate) -> bool:
+    """Whether an answer is one in Python to a task: of those that no test could judge here hardly one was right."""
+    return candidate.kind == "solve" and candidate.language == "python"
 
 
 def executed_again(
@@ -104,6 +107,9 @@ def executed_again(
         if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
             reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
             continue
+        if reexecute is not None and (why := _unverified(item.candidate, verdict)) is not None:
+            reasons[item.example_id] = why
+            continue
         kept.append(item if kind == "explain" else replace(item, verdict=verdict))
     if any(p.candidate.kind == "predict" for p in placed):
         if reexecute is None or "predict" not in recipe.verification.replayed:
@@ -112,6 +118,16 @@ def executed_again(
             notes["predict"] = "no recorded output came out again when its code was executed"
     summary = {"executions": len(subjects), "of_examples": len(placed), **batch.summary}
     return Again(kept, reasons, notes, summary)
+
+
+def _unverified(one: ExampleCandidate, verdict: ReplayVerdict | Judgement | None) -> str | None:
+    """Why an answer is not known to be right after all that could be executed here; None where it may be."""
+    if one.kind not in CODE_KINDS or (verdict is not None and verdict.verified == "reexecuted"):
+        return None
+    if verdict is not None and verdict.verified == "unverified":
+        return f"{DIFFERED}: {verdict.reason}"
+    judged = one.test or one.kind != "solve" or one.language in ("sql", PATCH) or holds_sql(one.answer, one.language)
+    return None if judged else UNJUDGED
 
 
 def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple[list[Placed], dict[str, str]]:

@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from capibara_assets.datasets.derived.trials import execute
-from capibara_assets.datasets.executing import FAILS_AS_SHOWN, _never_ran, passing_as_shown
+from capibara_assets.datasets.executing import (
+    DIFFERED,
+    FAILS_AS_SHOWN,
+    UNJUDGED,
+    _never_ran,
+    _unverified,
+    passing_as_shown,
+)
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.placing import Placed
@@ -59,6 +66,23 @@ def test_what_only_defines_and_nothing_ran_is_no_solution() -> None:
     tested, calls = replace(defined, test="assert double(1)"), replace(defined, answer="sorted([2, 1])")
     mended = replace(defined, kind="repair")
     assert [_never_ran(one) for one in (defined, shown, tested, calls, mended)] == [True, False, False, False, False]
+
+
+def test_an_answer_is_judged_by_a_test_or_came_out_again() -> None:
+    bare = placed("print(sorted([2, 1]))", "").candidate
+    again, here, other = (
+        ReplayVerdict("e", state, None if state == "reexecuted" else "why", None)
+        for state in ("reexecuted", "recorded", "unverified")
+    )
+    assert [_unverified(bare, one) for one in (again, here, None, other)] == [
+        None, UNJUDGED, UNJUDGED, f"{DIFFERED}: why"
+    ]  # fmt: skip
+    tested, mended = replace(bare, test="assert True"), replace(bare, kind="repair")
+    query = replace(bare, language="sql", answer="SELECT 1")
+    read = replace(bare, answer="rows = db.execute('SELECT name FROM shops').fetchall()")
+    assert [_unverified(one, here) for one in (tested, mended, query, read)] == [None] * 4
+    assert [_unverified(one, other) for one in (tested, mended, query)] == [f"{DIFFERED}: why"] * 3
+    assert _unverified(replace(bare, kind="explain"), other) is None
 
 
 @pytest.mark.parametrize(

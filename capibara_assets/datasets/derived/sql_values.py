@@ -86,6 +86,7 @@ _PERSON = re.compile(r"(ers|ors|ents|ists|ians|ics|ees|people|persons|staff|user
 _DATED = frozenset(["date", "on", "at", "day", "created", "updated", "birthday", "deadline"])
 _TIMED = frozenset(["time", "timestamp", "datetime"])
 _PERSONAL = frozenset(["first", "last", "full", "given", "family", "user", "nick", "sur"])
+_FLAGS = frozenset(("is", "has", "was", "can"))
 _UNITS = frozenset(
     ("kg", "lb", "lbs", "km", "cm", "mm", "usd", "eur", "gbp", "pct", "sqft", "sqm", "mph", "kmh", "ms", "secs")
 )
@@ -105,6 +106,7 @@ class Column:
         missed: constants beside them, which some condition does not meet.
         likes: patterns that it is compared with.
         tie: columns of one tie are joined, and share their values.
+        flag: it is a condition by itself.
     """
 
     sort: Sort | None = None
@@ -113,6 +115,7 @@ class Column:
     likes: list[str] = field(default_factory=list)
     nullable: bool = False
     tie: int | None = None
+    flag: bool = False
 
 
 def words(name: str) -> list[str]:
@@ -140,7 +143,19 @@ def sort_by_name(name: str) -> Sort:
     if parts[-1] in _DATED or parts[-1] in _TIMED or parts[0] in ("date", "created", "updated"):
         return "date"
     counted = _split(name)[-1] in _UNITS or _looked_up(parts, _NUMBERS) is not None
-    return "number" if counted and not _is_text(parts) else "text"
+    return "number" if _is_flag(parts) or (counted and not _is_text(parts)) else "text"
+
+
+def _is_flag(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 and parts[0] in _FLAGS
+
+
+def is_unheard_of(name: str) -> bool:
+    """Whether the name of a column does not tell what its values are."""
+    parts = words(name)
+    return parts[-1] not in ("name", *_DATED, *_TIMED) and all(
+        _looked_up(parts, one) is None for one in (_TEXTS, _NUMBERS)
+    )
 
 
 def _is_text(parts: Sequence[str]) -> bool:
@@ -188,6 +203,8 @@ def _looked_up(parts: Sequence[str], lexicon: Mapping[str, FoundT]) -> FoundT | 
 
 def _numbers(name: str, column: Column, random: Random, size: int) -> list[str]:
     constants = [float(text) for text in [*column.met, *column.missed] if _NUMBER.fullmatch(text)]
+    if column.flag or (not constants and _is_flag(words(name))):
+        return ["1", "0"]
     low, high, step = _looked_up(words(name), _NUMBERS) or (2, 60, 1)
     if constants:
         step = step_of(max(map(abs, constants)))
@@ -230,6 +247,24 @@ def day_of(text: str, random: Random) -> date | None:
         return date(int(match[1]), int(month), int(day))
     except ValueError:
         return None
+
+
+def beyond(text: str, sort: Sort, *, up: bool) -> str:
+    """A value on one side of a constant."""
+    if sort == "number":
+        step = step_of(float(text))
+        return written(max(float(text) + (step if up else -step), min(float(text), 0)))
+    day = day_of(text, Random(text)) if sort == "date" else None
+    return text if day is None else (day + timedelta(days=40 if up else -40)).isoformat()
+
+
+def between(low: str, high: str, sort: Sort) -> str:
+    """A value between two constants."""
+    if sort == "number":
+        return written((float(low) + float(high)) // 2)
+    days = [day_of(text, Random(text)) for text in (low, high)]
+    first, last = days
+    return low if first is None or last is None else (first + (last - first) // 2).isoformat()
 
 
 def _texts(table: str, name: str, column: Column, random: Random) -> list[str]:

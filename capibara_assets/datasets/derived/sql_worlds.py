@@ -6,7 +6,6 @@ beside others, so that conditions are met by some and not by all. The whole data
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from random import Random
 from types import MappingProxyType
 
@@ -19,13 +18,15 @@ from capibara_assets.datasets.code.stated_tables import Stated
 from capibara_assets.datasets.derived.sql_values import (
     Column,
     Sort,
+    between,
+    beyond,
     day_of,
     is_counted,
     is_name,
     is_plain,
+    is_unheard_of,
     pool,
     sort_by_name,
-    step_of,
     words,
     written,
 )
@@ -110,7 +111,11 @@ def world(
     _number_keys(columns)
     order = list(stated) if stated else sorted(columns)
     drawn = _drawn({table: columns[table] for table in [*order, *sorted(columns.keys() - set(order))]}, seed, rows)
-    return "\n".join(_statements(table, columns[table], values, backwards) for table, values in drawn.items())
+    # as the query writes them: SQLite heads a result as its table does
+    written_as = {node.name.lower(): node.name for node in reversed([*query.find_all(exp.Column, exp.Table)])}
+    return "\n".join(
+        _statements(table, columns[table], values, written_as, backwards) for table, values in drawn.items()
+    )
 
 
 def _tables(query: exp.Query) -> list[str]:
@@ -220,13 +225,26 @@ def _uses(query: exp.Query, known: Catalogue, stated: Stated) -> dict[tuple[str,
             for side in (node.this, node.args.get("expression")):
                 if (target := _column(_counted_in(side), of)) is not None:
                     target.sort = target.sort or "number"
+        for flag in filter(None, map(of.get, map(id, _conditions(node)))):
+            flag.flag, flag.sort = True, flag.sort or "number"
         if isinstance(node, exp.Func) and not isinstance(node, exp.AggFunc):
             name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
             if name in _DATE_CALLS or "time" in name or "date" in name:
                 for part in node.find_all(exp.Column):
                     if id(part) in of:
                         of[id(part)].sort = "date"
+    for extreme in map(_counted_in, query.find_all(exp.Min, exp.Max)):
+        column = _column(extreme, of)
+        if column is not None and column.sort is None and is_unheard_of(str(extreme and extreme.name)):
+            column.sort = "number"
     return uses
+
+
+def _conditions(node: exp.Expr) -> list[exp.Expr]:
+    """What a node asks whether it is true: of WHERE, CASE, IIF, NOT, AND and OR."""
+    if isinstance(node, exp.Where | exp.If | exp.Not):
+        return [node.this]
+    return [node.left, node.right] if isinstance(node, exp.And | exp.Or) else []
 
 
 def _column(node: exp.Expr | None, of: Mapping[int, Column]) -> Column | None:
@@ -298,28 +316,11 @@ def _met(node: exp.Expr, texts: Sequence[str], sort: Sort, *, turned: bool) -> t
     if isinstance(node, exp.NEQ):
         return [], list(texts)
     if isinstance(node, exp.Between) and len(texts) == 2:
-        return [_between(texts[0], texts[1], sort)], [_beyond(texts[1], sort, up=True), texts[0]]
+        return [between(texts[0], texts[1], sort)], [beyond(texts[1], sort, up=True), texts[0]]
     if isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
         up = isinstance(node, exp.GT | exp.GTE) is not turned
-        return [_beyond(texts[0], sort, up=up)], [_beyond(texts[0], sort, up=not up), texts[0]]
+        return [beyond(texts[0], sort, up=up)], [beyond(texts[0], sort, up=not up), texts[0]]
     return [], []
-
-
-def _beyond(text: str, sort: Sort, *, up: bool) -> str:
-    """A value on one side of a constant."""
-    if sort == "number":
-        step = step_of(float(text))
-        return written(max(float(text) + (step if up else -step), min(float(text), 0)))
-    day = day_of(text, Random(text)) if sort == "date" else None
-    return text if day is None else (day + timedelta(days=40 if up else -40)).isoformat()
-
-
-def _between(low: str, high: str, sort: Sort) -> str:
-    if sort == "number":
-        return written((float(low) + float(high)) // 2)
-    days = [day_of(text, Random(text)) for text in (low, high)]
-    first, last = days
-    return low if first is None or last is None else (first + (last - first) // 2).isoformat()
 
 
 def _drawn(tables: Mapping[str, Mapping[str, Column]], seed: str, rows: int) -> dict[str, dict[str, list[str]]]:
@@ -412,10 +413,20 @@ def _filled(table: str, name: str, column: Column, random: Random, rows: int, *,
     return [first, *rest]
 
 
-def _statements(table: str, columns: Mapping[str, Column], listed: Mapping[str, list[str]], backwards: bool) -> str:
+def _statements(
+    table: str,
+    columns: Mapping[str, Column],
+    listed: Mapping[str, list[str]],
+    written_as: Mapping[str, str],
+    backwards: bool,
+) -> str:
     types = {"number": "INTEGER", "text": "TEXT", "date": "TEXT"}
     real = {name for name, column in columns.items() if column.sort == "number" and any("." in v for v in listed[name])}
-    defined = ", ".join(f"{name} {'REAL' if name in real else types[c.sort or 'text']}" for name, c in columns.items())
+    defined = ", ".join(
+        f"{written_as.get(name, name)} {'REAL' if name in real else types[column.sort or 'text']}"
+        for name, column in columns.items()
+    )
     lines = ["(" + ", ".join(values) + ")" for values in zip(*(listed[name] for name in columns), strict=True)]
     rows = ", ".join(reversed(lines) if backwards else lines)
+    table = written_as.get(table, table)
     return f"CREATE TABLE {table} ({defined});\nINSERT INTO {table} VALUES {rows};"

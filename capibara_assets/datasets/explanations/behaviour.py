@@ -11,16 +11,18 @@ _REJECTED = {
     405: "the route of this path takes another method",
     422: "the request does not fit the parameters, as the body says",
 }
+_RECORDER = re.compile(r"\btest(?:client|server)\b")  # what the test client calls itself and its server
 _WORD, _NUMBER, _QUOTED = re.compile(r"\w+"), re.compile(r"\b\d[\d.]*\b"), re.compile(r"`([^`]*)`")
 
 
 def call_text(call: Mapping[str, Any]) -> str | None:
     """A call in the syntax of its language; None if an argument has no text."""
-    parts = []
+    parts, named = [], False
     for name, text in call["arguments"]:
         if text is None or " of shape (" in text:
             return None
-        parts.append(f"{name}={text}" if name in call["named"] else text)
+        named = named or name in call["named"]
+        parts.append(f"{name}={text}" if named else text)
     written = f"{call['function']}({', '.join(parts)})"
     return written if len(written) <= _LONGEST_CALL else None
 
@@ -52,7 +54,7 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
             raised an error its handlers.
     """
     body = (request["body"] or "").strip()
-    if request["body"] is None or request["sent"] is None or "\n" in body:
+    if request["body"] is None or request["sent"] is None or "\n" in body or _RECORDER.search(body):
         return None
     answer = f"status {request['status']}" + (f" and the body `{body}`" if body else " and no body")
     if request["location"]:

@@ -14,7 +14,9 @@ from capibara_assets.datasets.kinds.prompts import FILES, SCHEMA, section, state
 
 UNEXPLAINED = "its task holds an abbreviation that nothing explains"
 
-_CAPITALS = re.compile(r"(?<![\w'\"`%.$@#-])[A-Z]{2,6}s?(?![\w'\"`%@#-])")
+_CAPITALS = re.compile(  # or with digits: a rate D7D30
+    r"(?<![\w'\"`%.$@#-])(?:[A-Z]{2,6}s?|(?=[A-Z]*\d)[A-Z](?=\w*[A-Z])[A-Z0-9]{3,11})(?![\w'\"`%@#-])"
+)
 _COMMON_WORDS = """ID IDS ISO US USA UK EU UN AM PM UTC GMT CEO CTO CFO HR IT TV PC VIP FAQ GPA GDP USD EUR GBP SQL CSV
 JSON XML HTML HTTP HTTPS API URL IP CPU RAM PDF SKU NA OK PS AI DNA ZIP PIN ATM BMI YTD MTD QTD AKA TODO
 NB PHD MBA YYYY YY MM DD HH SS MON TUE WED THU FRI SAT SUN JAN FEB MAR APR JUN JUL AUG SEP OCT NOV DEC"""

@@ -1,11 +1,15 @@
 """Whether the output or error of a program is worth predicting, judged by the texts alone."""
 
+import ast
 import re
 
+from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.effort import TRIVIAL, steps
 from capibara_assets.datasets.code.structure import without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.predict import UNQUOTED
 from capibara_assets.datasets.kinds.prompts import CODE, PREDICT_ERROR, section
+from capibara_assets.executions.parsing import walk
 
 STATED = "an assertion in its prompt tells its output"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
@@ -15,6 +19,7 @@ REWORDED = "its error names what stands otherwise in its code"
 LOADED = "what it shows comes from data of a library, or from its distributions"
 ECHOED = "what it shows is a table as Node sets it"
 OF_VERSION = "the words of its error depend on the version of Python"
+OF_ENGINE = "where its stack overflows is where Node looks, not where its code calls"
 
 _EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
 _NO_FUNCTION = re.compile(r"^TypeError: (\S+[.\[]\S+) is not (?:iterable|a function|a constructor)", re.MULTILINE)
@@ -41,6 +46,8 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
             return REWORDED
         if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
             return OF_VERSION
+        if "Maximum call stack size exceeded" in candidate.answer:
+            return OF_ENGINE
         bare = (
             candidate.answer.endswith("AssertionError") and steps(section(code, CODE) or code, language) < fewest_steps
         )
@@ -53,6 +60,8 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
         return LOADED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
         return TRIVIAL
+    if language == "python" and _ends_in_text(code):
+        return UNQUOTED
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
     return TRIVIAL if steps(program, language) < fewest_steps else None
 
@@ -61,6 +70,23 @@ def _quoted(error: str) -> list[str]:
     """The lines of code that an error's account quotes, as far as it shows them."""
     lines = error.split("\n")[:-1]
     return [re.sub(r"^in [\w.<>$]+: ", "", line).removesuffix(" ...") for line in lines]
+
+
+def _ends_in_text(code: str) -> bool:
+    """Whether the last value of a cell is that of a call of a function that gives a text: `return str(total)`."""
+    tree = python_source.parse(re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE))
+    last = tree.body[-1] if tree is not None and tree.body else None
+    call = last.value if isinstance(last, ast.Expr) else None
+    if tree is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return False
+    name = call.func.id
+    called = [node for node in walk(tree) if isinstance(node, python_source.Function) and node.name == name]
+    given = [node.value for one in called[-1:] for node in walk(one) if isinstance(node, ast.Return)]
+    return any(isinstance(value, ast.JoinedStr) or _is_str(value) for value in given)
+
+
+def _is_str(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"
 
 
 def _is_stated(code: str, output: str, language: str) -> bool:

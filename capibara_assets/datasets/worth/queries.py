@@ -62,7 +62,7 @@ def unworthy_query(candidate: ExampleCandidate) -> str | None:
     if unexplained(candidate.prompt, candidate.answer, candidate.language) is not None:
         return UNEXPLAINED
     if candidate.kind == "repair" and candidate.language != "sql":
-        return None
+        return NEEDLESS if _orders_nulls(candidate) else None
     if (why := _unworthy_clause(candidate)) is not None:
         return why
     if any(_is_looked_up(query, candidate.prompt) for query in sql_texts(candidate.answer, candidate.language)):
@@ -98,7 +98,7 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     asked = candidate.prompt
     if candidate.kind == "repair":
         failing = candidate.failing or ""
-        if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
+        if _orders_nulls(candidate):
             return NEEDLESS
         if _cuts_a_name(failing, candidate.answer, section(asked, ERROR)):
             return NEEDLESS
@@ -114,6 +114,12 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
         return LOOSE
     return None
+
+
+def _orders_nulls(candidate: ExampleCandidate) -> bool:
+    """Whether a repair also says where NULL is ordered, of which its prompt says nothing."""
+    added = _FLAGGED.search(candidate.answer) and not _FLAGGED.search(candidate.failing or "")
+    return bool(added) and not _ON_DIALECT.search(candidate.prompt)
 
 
 def _cuts_a_name(failing: str, answer: str, error: str) -> bool:

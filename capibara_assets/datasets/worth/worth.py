@@ -54,6 +54,7 @@ OVERWRITTEN = "its test reads a name that the code sets more than once"
 IMPORT_ONLY = "its repair only adds the import of what its error names, and there is nothing else to understand"
 OTHER_METHOD = "its answer does not use what its task says to use"
 NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
+GARBLED = "its task says the same words three times in a row: remains of a page"
 REPLACED = "a secret was replaced in it, with which its code does something else"
 
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
@@ -88,6 +89,7 @@ _ALGORITHM = re.compile(
     re.IGNORECASE,
 )
 _OWN_SORT = re.compile(r"\bsorted\(|\.(?:s|toS)ort(?:ed)?\(")  # the language's
+_STUTTER = re.compile(r"(\b[A-Za-z]+(?: [A-Za-z]+){1,3}\b)(?:[ ,*]+\1\b){2}")
 _IMPORTS = re.compile(r"^[ \t]*(?:import|from)\b.*$", re.MULTILINE)
 _REPLACES = re.compile(r"^[A-Z]\w*\.(\w+) = \1$", re.MULTILINE)
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
@@ -102,6 +104,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     """
     if re.search(PLACEHOLDER, f"{candidate.prompt}\n{candidate.answer}\n{candidate.test or ''}"):
         return REPLACED
+    if _STUTTER.search(stated(candidate.prompt)):
+        return GARBLED
     if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
         return why
     if candidate.language == "sql":

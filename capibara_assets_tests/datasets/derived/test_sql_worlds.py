@@ -151,6 +151,31 @@ def test_values_read_like_their_columns() -> None:
     )
 
 
+def test_a_condition_by_itself_is_a_flag() -> None:
+    query = "SELECT SUM(CASE WHEN c.graded THEN 4 ELSE 0 END) AS n, SUM(IIF(has_exams, 1, 0)) AS m FROM courses AS c"
+    made = _world(query)
+    for name in ("graded", "has_exams"):
+        values = {value for (value,) in _rows(made, f"SELECT {name} FROM courses")}
+        assert values == {0, 1}, name
+    assert {v for (v,) in _rows(_world("SELECT is_open FROM shops"), "SELECT is_open FROM shops")} == {0, 1}
+    said = "SELECT SUM(CASE WHEN has_exams = 'yes' THEN 1 ELSE 0 END) FROM courses"
+    assert ("yes",) in _rows(_world(said), "SELECT has_exams FROM courses")
+
+
+def test_the_least_and_most_of_an_unknown_column_are_numbers() -> None:
+    query = "WITH ends AS (SELECT MIN(d.sbDpLow) AS low, MAX(d.sbDpHigh) AS high FROM d) SELECT high - low FROM ends"
+    made = _world(query)
+    assert all(isinstance(value, int) for row in _rows(made, "SELECT sbDpLow, sbDpHigh FROM d") for value in row)
+    named = _world("SELECT MIN(city), MAX(born_on) FROM d")
+    assert all(isinstance(value, str) for row in _rows(named, "SELECT city, born_on FROM d") for value in row)
+
+
+def test_names_are_written_as_the_query_writes_them() -> None:
+    made = _world("SELECT t.sbTickerSymbol FROM sbTicker AS t WHERE t.SBTICKERSYMBOL <> 'A'")
+    assert re.findall(r"CREATE TABLE (\w+) \((\w+)", made) == [("sbTicker", "sbTickerSymbol")]
+    assert "INSERT INTO sbTicker VALUES" in made
+
+
 def test_units_and_names_in_one_word_are_read_like_others() -> None:
     columns = "weight_kg, custstatus, joindate, custid, velocity"
     world = _world(f"SELECT {columns} FROM riders WHERE place = 'Faro'")

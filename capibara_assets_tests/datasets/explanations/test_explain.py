@@ -503,3 +503,21 @@ def test_dependencies_are_told_before_the_function_of_the_route() -> None:
     assert said is not None and "returns `None`, then `verify(1)` runs and raises `HTTPException`, which" in said
     untold = call("verify", "1") | {"arguments": [["key", None]]}
     assert request_sentence(request, [call("check", "None"), untold]) is None
+
+
+def test_a_call_is_told_as_it_could_be_written() -> None:
+    arguments = [["item", "'foo'"], ["request", None], ["size", "3"]]
+    call = {"function": "read", "arguments": arguments, "named": ["item", "request"], "raised": None, "result": "{}"}
+    request = {"request": "GET /x", "headers": [], "sent": "", "status": 200, "body": '{"a":1}', "location": ""}
+    said = request_sentence(request, [call])
+    assert said is not None and "`read(item='foo', request=request, size=3)`" in said
+    plain = call | {"arguments": [["request", None], ["item", "'foo'"]]}
+    assert "`read(request, item='foo')`" in (request_sentence(request, [plain]) or "")
+
+
+@pytest.mark.parametrize("body", ['{"host":"testclient"}', '{"base":"http://testserver/"}'])
+def test_what_the_test_client_calls_itself_is_not_told(body: str) -> None:
+    call = {"function": "read", "arguments": [], "named": [], "raised": None, "result": None}
+    request = {"request": "GET /x", "headers": [], "sent": "", "status": 200, "body": body, "location": ""}
+    assert request_sentence(request, [call]) is None
+    assert request_sentence(request | {"body": '{"latestclientele":1}'}, [call]) is not None

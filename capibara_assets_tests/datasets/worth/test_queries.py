@@ -43,6 +43,9 @@ def shown(query: str, world: str) -> str | None:
         ("What is the average AMB by town? Return the balance.", "SELECT AVG(amount) AS amb FROM sales", "AMB"),
         ("Return name, sales and SR of each shop.", "SELECT name, RANK() OVER (ORDER BY town) AS sr FROM shops", "SR"),
         ("What are the PMCS and PMAT of new shops?", "SELECT 1 AS pmcs, 2 AS pmat FROM shops", "PMCS"),
+        ("What is the D7D30PIR of each town?", "SELECT town, SUM(amount) FROM sales GROUP BY town", "D7D30PIR"),
+        ("What is the D7D30PIR, i.e. the ratio of both?", "SELECT SUM(amount) FROM sales", None),
+        ("Shops of zone B2 in 2024Q1?", "SELECT name FROM shops WHERE town = 'B2'", None),
         ("What is the ACP, the average closing price, per town?", "SELECT AVG(amount) FROM sales", None),
         ("What is the NSV (sales less returns)?", "SELECT SUM(amount) FROM sales", None),
         ("Give the net value (NV) per shop.", "SELECT SUM(amount) FROM sales", None),
@@ -208,9 +211,21 @@ def test_small_letters_are_compared_with_small_letters(query: str, wrong: bool) 
     assert (why(query, "Which shops are named jo, Jo, ann or Ann, or begin with j?") == CASED) is wrong
 
 
-def mended(failing: str, answer: str, error: str = "no such column: day") -> str | None:
-    prompt = prompts.repair("sql", "How long does a sale take?", failing, f"OperationalError: {error}", [])
-    return unworthy_query(ExampleCandidate("repair", "sql", prompt, answer, ("e",), "", 0.0, 1.0, failing=failing))
+def mended(failing: str, answer: str, error: str = "no such column: day", language: str = "sql") -> str | None:
+    prompt = prompts.repair(language, "How long does a sale take?", failing, f"OperationalError: {error}", [])
+    return unworthy_query(ExampleCandidate("repair", language, prompt, answer, ("e",), "", 0.0, 1.0, failing=failing))
+
+
+@pytest.mark.parametrize("written", ["{}", "rows = conn.execute('{}').fetchall()"])
+def test_a_repair_does_not_say_where_null_is_ordered(written: str) -> None:
+    language = "sql" if written == "{}" else "python"
+    query = "SELECT name FROM {} ORDER BY {}town DESC"
+    failing, plain = written.format(query.format("db.shops", "")), written.format(query.format("shops", ""))
+    ranked = written.format(query.format("shops", "CASE WHEN town IS NULL THEN 1 ELSE 0 END DESC, "))
+    error = "no such table: db.shops"
+    assert mended(failing, ranked, error, language) == NEEDLESS
+    assert mended(failing, plain, error, language) is None
+    assert mended(ranked.replace("shops", "db.shops"), ranked, error, language) is None  # its author wanted it
 
 
 def test_a_repair_cuts_off_no_name_of_a_column_unless_the_error_is_of_it() -> None:

@@ -229,6 +229,40 @@ def test_what_a_secret_was_replaced_in(kind: Kind) -> None:
     assert unworthy(candidate(kind, code.format("'<b:1>'"), asked.format("'<SECRET>'"))) != worth.REPLACED
 
 
+def test_the_remains_of_a_page_are_no_task() -> None:
+    code = "def f(xs):\n    return [x for x in xs if x != 0]"
+    task = "Write Python code.\nReplace all {} with '%20'."
+    assert (
+        unworthy(candidate("solve", code, task.format("blanks * list item * list item * list item"))) == worth.GARBLED
+    )
+    assert unworthy(candidate("solve", code, task.format("blanks of a list item by list item"))) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("str(total)", predictions.UNQUOTED), ("f'{total}'", predictions.UNQUOTED),
+        ("total", None), ("[str(total)]", None), ("len(str(total))", None),
+    ],
+)  # fmt: skip
+def test_a_number_as_text_is_shown_without_its_quotes(given: str, why: str | None) -> None:
+    defined = f"def added(xs):\n    total = 0\n    for x in xs:\n        total += x * 2\n    return {given}"
+    for asked in (
+        prompts.predict("python", "added([1, 2])", [defined]),
+        prompts.predict("python", f"{defined}\nadded([1, 2])", []),
+    ):
+        assert predictions.unworthy_output(candidate("predict", "6", asked), 3) == why
+    shown = prompts.predict("python", "print(added([1, 2]))", [defined])
+    assert predictions.unworthy_output(candidate("predict", "6", shown), 3) is None
+
+
+def test_where_node_overflows_is_told_by_no_code() -> None:
+    deep = prompts.predict_error("javascript", "function f(n) {\n  return f(n - 1) + 1;\n}\nf(9);", [])
+    error = "in f: return f(n - 1) + 1;\nRangeError: {}"
+    for text, why in (("Maximum call stack size exceeded", predictions.OF_ENGINE), ("Invalid array length", None)):
+        assert unworthy(candidate("predict", error.format(text), deep, "javascript")) == why
+
+
 def test_an_error_has_a_place() -> None:
     prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
     assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == predictions.NO_PLACE
