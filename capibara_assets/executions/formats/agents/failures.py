@@ -82,7 +82,12 @@ def _told(plain: str) -> bool:
 def _complains(plain: str, code: str) -> bool:
     """Whether a program of a command names itself before what it cannot do, as the coreutils write it."""
     named = {complaint[1] for complaint in _COMPLAINS.finditer(plain)}
-    return bool(named) and not named.isdisjoint(_program(each) for line in pipelines(code) for each in line)
+    return not named.isdisjoint(programs(code)) if named else False
+
+
+def programs(code: str) -> set[str]:
+    """The names of the programs that a command runs."""
+    return {_program(each) for line in pipelines(code) for each in line}
 
 
 def _views(code: str) -> set[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from capibara_assets.executions.formats.agents.exit_lines import read_exit_lines
 from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.formats.agents.pipes import hides_exit_code
 from capibara_assets.executions.formats.agents.readers import find_reader
@@ -84,7 +85,7 @@ def records_of(document: LogDocument, reader: Reader, now: datetime) -> Iterator
 def _entries(document: LogDocument, reader: Reader, now: datetime) -> list[Entry]:
     """The entries of a log; one that its reader fails on is a fault as a whole, and costs no other log."""
     try:
-        return [_possible(entry, now) for entry in reader.entries(document)]
+        return [_possible(entry, now) for entry in read_exit_lines(list(reader.entries(document)))]
     except Exception as error:  # noqa: BLE001 - a defect of the reader: the quarantine names it and keeps the log
         return [Fault("reader_failed", f"{reader.name}: {type(error).__name__}: {error}", document.text)]
 

@@ -1,0 +1,58 @@
+"""Exit codes in a line that a harness of one's own writes into each answer of its shell: `rc=0`, `[exit 1]`.
+
+Trap: a command may print such a line itself. So it counts only where all answers of a session have it in one form and
+at one place, and some of them are of commands that do not speak of exit codes and have no program in common.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from capibara_assets.executions.formats.agents.failures import programs
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry
+
+_SHELLS = ("bash", "powershell")
+_LABEL = r"(?:rc|ret(?:urn)?[ _-]?code|exit(?:[ _-]?(?:code|status))?)"
+_LINE = rf"[ \t]*((?:{_LABEL} ?[=:]|[\[(<]{_LABEL} ?[=: ]) ?)(-?\d{{1,9}})[\])>]?[ \t]*"
+_PLACES = (re.compile(rf"{_LINE}(?:\n|\Z)", re.I).match, re.compile(rf"(?:\A|\n){_LINE}\n?\Z", re.I).search)
+_SPEAKS = re.compile(rf"\b{_LABEL}\b|\$\?|errorlevel|lastexitcode", re.I)
+_LEAST = 3  # commands that do not speak of exit codes
+
+
+def read_exit_lines(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of a log, those with the exit codes that their sessions' answers state in a line."""
+    sessions: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        if isinstance(entry, AgentRun) and entry.language in _SHELLS and not entry.timed_out:
+            sessions.setdefault(entry.session, []).append(place)
+    found = list(entries)
+    for places in sessions.values():
+        for place, run in zip(places, _stated([entries[place] for place in places]), strict=False):
+            found[place] = run
+    return found
+
+
+def _stated(runs: Iterable[Entry]) -> list[AgentRun]:
+    """The runs of a session's shell with what their lines state; empty where these are not sure to be the harness's."""
+    asked = [run for run in runs if isinstance(run, AgentRun)]
+    if len(asked) < _LEAST or any(run.exit_code is not None for run in asked):
+        return []
+    for look in _PLACES:
+        lines = [line for run in asked if (line := look(run.output)) is not None]
+        if len(lines) == len(asked) and len({line[1].lower() for line in lines}) == 1 and _differ(asked):
+            return [_ended(run, line) for run, line in zip(asked, lines, strict=True)]
+    return []
+
+
+def _differ(runs: Iterable[AgentRun]) -> bool:
+    """Whether no program of theirs can have printed what all of them print."""
+    silent = [programs(run.code) - {"cd"} for run in runs if not _SPEAKS.search(run.code)]
+    return len(silent) >= _LEAST and not set.intersection(*silent)
+
+
+def _ended(run: AgentRun, line: re.Match[str]) -> AgentRun:
+    code = int(line[2])
+    if run.success is not None and run.success != (code == 0):
+        return run  # the log says otherwise
+    output = run.output[: line.start()] + run.output[line.end() :]
+    return replace(run, exit_code=code, success=code == 0, output=output)

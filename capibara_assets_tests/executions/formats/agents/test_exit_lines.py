@@ -1,0 +1,91 @@
+"""Exit codes that a harness writes into a line of each answer of its shell, and lines that a command printed itself."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from capibara_assets.executions.formats.agents.exit_lines import read_exit_lines
+from capibara_assets.executions.formats.agents.recorded import agent_records
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument
+from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets_tests.executions.conftest import NOW
+
+Ended = list[tuple[bool | None, int | None, str]]
+
+COMMANDS = ("cd /w && ls", "grep -c total tally.py", "python tally.py", "git status --short")
+HEADS = ["rc=0\ntally.py\n", "rc=1\n", "rc=2\nno rows\n", "rc=0\n"]
+STATED: Ended = [(True, 0, "tally.py\n"), (False, 1, ""), (False, 2, "no rows\n"), (True, 0, "")]
+
+
+def answered(outputs: Sequence[str], commands: Sequence[str] = COMMANDS, session: str = "s") -> list[Entry]:
+    return [AgentRun(session, "bash", code, None, said) for code, said in zip(commands, outputs, strict=True)]
+
+
+def ended(entries: Sequence[Entry]) -> Ended:
+    return [(run.success, run.exit_code, run.output) for run in read_exit_lines(entries) if isinstance(run, AgentRun)]
+
+
+def untold(outputs: Sequence[str]) -> Ended:
+    return [(None, None, said) for said in outputs]
+
+
+@pytest.mark.parametrize(
+    "line", ["rc={}", "RC: {}", "exit={}", "exit code = {}", "returncode={}", "[exit {}]", "(rc={})"]
+)
+def test_a_line_that_all_answers_begin_or_end_with_states_the_exit_code(line: str) -> None:
+    assert ended(answered([said.replace(said[:4], line.format(said[3]), 1) for said in HEADS])) == STATED
+    feet = ["tally.py\n{}", "{}\n", "no rows\n{}\n", "{}"]
+    below = [said.format(line.format(code)) for said, code in zip(feet, (0, 1, 2, 0), strict=True)]
+    assert ended(answered(below)) == [
+        (True, 0, "tally.py"), (False, 1, ""), (False, 2, "no rows"), (True, 0, ""),
+    ]  # fmt: skip
+
+
+def test_each_session_is_told_by_its_own_answers_and_edits_stay_where_they_are() -> None:
+    other = answered(["a\n", "rc=0\n", "rc=0\n", "rc=0\n"], session="t")
+    edit = Edit("s", "tally.py", "+total")
+    found = read_exit_lines([*other, edit, *answered(HEADS)])
+    assert found[:5] == [*other, edit] and ended(found[5:]) == STATED
+
+
+@pytest.mark.parametrize(
+    ("outputs", "commands"),
+    [
+        (HEADS[:2], COMMANDS[:2]),  # too few
+        ([*HEADS[:3], "rows\n"], COMMANDS),  # one without
+        ([*HEADS[:3], "rc=ok\n"], COMMANDS),
+        ([*HEADS[:3], "exit=0\n"], COMMANDS),  # another form
+        ([*HEADS[:3], "x\nrc=0\n"], COMMANDS),  # another place
+        (["exit 0\n", "exit 0\n", "exit 0\n", "exit 0\n"], COMMANDS),  # a script's last line
+        (HEADS, ("./all a", "./all b", "./all c && ls", "./all d")),  # one program may have printed all
+        (HEADS, ("ls; echo rc=$?", "cat a; echo rc=$?", "git log", "make")),  # the agent prints them
+        (HEADS, ("ls; $rc = $LASTEXITCODE; echo rc=$rc", "make; rc=1; echo rc=$rc", "git log", "make")),
+    ],
+)
+def test_what_a_command_may_have_printed_itself_is_no_exit_code(outputs: list[str], commands: Sequence[str]) -> None:
+    assert ended(answered(outputs, commands)) == untold(outputs)
+
+
+def test_what_the_log_says_otherwise_stays() -> None:
+    stated = [AgentRun("s", "bash", "make", True, "rc=0\n", exit_code=0), *answered(HEADS)]
+    assert ended(stated) == [(True, 0, "rc=0\n"), *untold(HEADS)]
+    first, *others = answered(HEADS)
+    assert isinstance(first, AgentRun)
+    failed = AgentRun("s", "bash", first.code, False, first.output)
+    late = AgentRun("s", "bash", "sleep 99", None, "no end", timed_out=True)
+    assert ended([failed, *others, late]) == [(False, None, HEADS[0]), *STATED[1:], (None, None, "no end")]
+
+
+def test_messages_of_a_harness_of_ones_own() -> None:
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Mend the tally."}]
+    for number, (command, said) in enumerate(zip(COMMANDS, HEADS, strict=True)):
+        asked = {"name": "execute_bash", "arguments": json.dumps({"cmd": command})}
+        messages += [
+            {"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": asked}]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": said},
+        ]
+    found = agent_records(LogDocument(json.dumps(messages).encode()), NOW)
+    assert found is not None
+    told = [(one.outcome, one.stdout) for one in found if isinstance(one, Recorded)]
+    assert told == [("ok", "tally.py\n"), ("error", ""), ("error", "no rows\n"), ("ok", "")]
