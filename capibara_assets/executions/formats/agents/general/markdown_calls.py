@@ -5,7 +5,7 @@ stand arguments (a block of JSON or of a shell's code, `**command**: ..`, `$ ls`
 block, also below `Output:`, or behind `Tool Response:` up to a rule or heading. Other forms of the line are in
 `markdown_heads`, and which output is of which call in `markdown_pairs`. A command of Codex that went on has its end in
 the output of a later `write_stdin`. Some exports write each message as JSON with ids instead: these are read by
-`linked_calls`.
+`linked_calls`. A page that was made of such an export is read as the Markdown that it was.
 """
 
 import json
@@ -19,13 +19,15 @@ from capibara_assets.executions.formats.agents.general.markdown_export import Be
 from capibara_assets.executions.formats.agents.general.markdown_pairs import Called
 from capibara_assets.executions.formats.agents.general.repeated import length_once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
+from capibara_assets.executions.formats.agents.page_markdown import FOLDED, page_markdown
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import codex_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.strict_json import Fault
 
 _SESSION = re.compile(
-    r"(?:(?:session|thread|conversation)[ _]?id\W{1,8}|<!-- [\w ]{1,40} session )([\w-]{8,64})", re.IGNORECASE
+    r"(?:(?:session|thread|conversation)[ _]?id\W{1,8}|\*\*Session:\*\* `|<!-- [\w ]{1,40} session )([\w-]{8,64})",
+    re.IGNORECASE,
 )
 _HEAD = 3000  # characters in which a session is named
 _ENOUGH = 2  # calls that stand as JSON behind `Input:`, where no session is named
@@ -33,6 +35,7 @@ _ENOUGH = 2  # calls that stand as JSON behind `Input:`, where no session is nam
 
 def reads(document: LogDocument) -> bool:
     """Whether a call that runs code or edits a file has its answer, or the export shows no answers at all."""
+    document = _export(document)
     if document.value is not None or document.lines:
         return False
     messages = _messages(document)
@@ -43,11 +46,17 @@ def reads(document: LogDocument) -> bool:
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The runs and edits, in order."""
+    document = _export(document)
     messages = _messages(document)
     if messages is not None and linked_calls.reads(messages):
         yield from linked_calls.entries(messages)
     else:
         yield from _calls(document)
+
+
+def _export(document: LogDocument) -> LogDocument:
+    markdown = page_markdown(document.text)
+    return document if markdown is None else LogDocument(markdown.encode())
 
 
 def _session(document: LogDocument) -> str | None:
@@ -127,5 +136,5 @@ def _go_on(started: Call | None, poll: Called) -> None:
     started.exit_code, started.success = answer.exit_code, answer.success
 
 
-_MARKS = (b"```", b'"tool_use_id"', b'"tool_call_id"', b"tool: ", b"Tool: ")
+_MARKS = (b"```", FOLDED.encode(), b'"tool_use_id"', b'"tool_call_id"', b"tool: ", b"Tool: ")
 READER = Reader("markdown-calls", _MARKS, reads, entries)

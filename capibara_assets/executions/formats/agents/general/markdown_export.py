@@ -36,6 +36,8 @@ _UNSAID = re.compile(r"\s*(?:</?\w+>|-{3,}|\*\*[\w ]+:\*\*.*)?\s*\Z")  # no word
 _NAMED_WITHIN = 12  # lines below a session's heading in which its id stands
 _CUT = "(truncated)"
 _CAUTION = "> [!CAUTION]"
+_FOLDED_KEYS = {"Bash": "command", "Write": "content"}  # what the block below a call in a `<details>` is
+_NAMED_SIDES = {"Before": "old_string", "After": "new_string"}  # above the two blocks of an edit
 _ERROR = "Error: "  # that a converter writes before what failed
 _INNER = 400  # lines at most between a block's first fence and its last
 _OF_ANSWERS = {"output", "content", "stdout", "stderr", "exitCode", "exit_code"}
@@ -133,7 +135,8 @@ class Export:
         elif (fence := FENCE.match(line)) is not None:
             language = fence[3].lower()
             asks = bare is not None and language in _DATA  # neither form has a line that is a fence
-            sure = asks or len(fence[2]) > _LEAST  # a longer fence is longer than all that it holds
+            folded = self._call is not None and self._call.head.form == "folded"
+            sure = asks or folded or len(fence[2]) > _LEAST  # a longer fence is longer than all that it holds
             end = (self._closing(at) if sure else None) or self._end(at, fence[2])
             if asks and end == len(self._lines):
                 return end  # the log itself ends in it
@@ -193,6 +196,9 @@ class Export:
         if head.form in ("state", "signed"):
             self._call = None
             return self._stated(at, call) if head.form == "state" else self._signed(at, call)
+        if head.form == "folded":
+            call.key = _FOLDED_KEYS.get(head.name)
+            call.given = {"file_path": head.said} if head.said and head.name in ("Edit", "Write") else {}
         self._calls.append(call)
         return at
 
@@ -283,7 +289,7 @@ class Export:
             is_answer = isinstance(value, dict) and not _OF_ANSWERS.isdisjoint(value)  # else JSON that was printed
             self._answer(value if is_answer else body)
         elif call.key is not None:
-            call.given[call.key], call.key = body, None
+            call.given[_NAMED_SIDES.get(call.key, call.key)], call.key = body, None
         elif isinstance(value, dict):
             call.given = value
         elif language in _YAML:
@@ -297,9 +303,11 @@ class Export:
     def _answer(self, output: Any) -> None:
         """Note an output, and whether a label stands above it."""
         labelled, call = self._answers, self._call
-        loose = call is not None and call.head.form != "input"
+        loose = call is not None and call.head.form not in ("input", "folded")
         if call is not None and call.labelled and call.went_on and self._labels:
             loose = False  # an example in the agent's words
+        if call is not None and call.head.form == "folded" and isinstance(output, str):
+            output = output.replace("\\`", "`")  # so that none of its lines is a fence
         self._leave_unsaid()
         self._labels = self._labels or labelled
         if (labelled or loose) and not self._closed:

@@ -36,6 +36,9 @@ _SIGNED_TOOLS = {
     "Bash", "Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Glob", "Grep", "LS", "Task", "TodoWrite", "WebFetch",
     "WebSearch",
 }  # fmt: skip
+_FOLDED = re.compile(
+    rf"<summary>{_SIGN}(?:<(\w+)>)?({'|'.join(sorted(_SIGNED_TOOLS))})(?:</\1>)?(?::? ([^\n]+?))?</summary>\s*\Z"
+)
 
 
 class Head(NamedTuple):
@@ -43,7 +46,7 @@ class Head(NamedTuple):
 
     `form` says where what was asked for stands, and the output: "block" below it, in fences and labelled lines;
     "input" as JSON behind `Input:`; "state" in labelled lines, below a heading that also says how the call ended;
-    "signed" in fences right below, without a line between.
+    "signed" in fences right below, without a line between; "folded" in fences of a `<details>`, the output in the next.
     """
 
     name: str
@@ -75,6 +78,8 @@ def heads_of(lines: Sequence[str], names_session: bool) -> dict[int, Head]:
             found[at] = Head(bare[1], "input")
         elif names_session and (signed := _SIGNED.match(line)) is not None and signed[1] in _SIGNED_TOOLS:
             found[at] = Head(signed[1], "signed", signed[2])
+        elif names_session and (folded := _FOLDED.match(line)) is not None and lines[at - 1].strip() == "<details>":
+            found[at] = Head(folded[2], "folded", folded[3])
         elif (name := _tool(line)) and GOES_ON.match(_next(lines, at, 4)) and not _describes(lines, at, found):
             found[at] = Head(name)
     return found
