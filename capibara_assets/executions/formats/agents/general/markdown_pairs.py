@@ -2,7 +2,8 @@
 
 A batch is calls that follow each other, and the outputs behind them. As many outputs as calls, one behind the other:
 the k-th is of the k-th, as in the messages of a model's API. Outputs that stand in turns of their own were written as
-they came, the first to end first: then none is given to a call, and each call ran, as all outputs say it did.
+they came, the first to end first: then none is given to a call, and each call ran, as all outputs say it did. Where
+all but one are in the words of the list of tasks alone, the one that is left is of the call that is left.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capibara_assets.executions.formats.agents.general.markdown_heads import Head
+
+_LISTS, _LISTED = "TodoWrite", "Todos have been modified successfully. Ensure that you continue to use the todo list "
 
 
 @dataclass(slots=True)
@@ -71,6 +74,10 @@ def pair(calls: Sequence[Called], outputs: Sequence[Output]) -> None:
         for call, output in zip(calls, outputs, strict=False):
             _give(call, output)
         return
+    if (left := _left(calls, outputs)) is not None:
+        _give(*left)
+        outputs = [output for output in outputs if output is not left[1]]
+        calls = [call for call in calls if call is not left[0]]
     verdicts = {output.failed for output in outputs}
     agreed = verdicts.pop() if len(verdicts) == 1 and len(outputs) == len(calls) else None
     for call in calls:
@@ -78,6 +85,13 @@ def pair(calls: Sequence[Called], outputs: Sequence[Output]) -> None:
             call.unpaired = True
         else:
             call.output, call.failed = "", agreed
+
+
+def _left(calls: Sequence[Called], outputs: Sequence[Output]) -> tuple[Called, Output] | None:
+    """The one call and the one output that are left where the others are Claude Code's list of tasks and its words."""
+    others = [call for call in calls if call.name != _LISTS]
+    untold = [output for output in outputs if not str(output.value).startswith(_LISTED)]
+    return (others[0], untold[0]) if len(calls) == len(outputs) and len(others) == len(untold) == 1 else None
 
 
 def _give(call: Called, output: Output) -> None:

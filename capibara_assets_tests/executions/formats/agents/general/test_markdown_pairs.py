@@ -174,3 +174,39 @@ def test_a_log_that_was_cut_anywhere_is_read(text: str) -> None:
     for end in range(0, len(text), 5):
         if reads(READER, text[:end]):
             assert all(isinstance(entry, AgentRun | NotRun) for entry in entries(READER, text[:end]))
+
+
+def called(tool: str, given: str) -> str:
+    return f"---\n## 🤖 ASSISTANT — 10:00:01\n\n**Tool:** `{tool}`\n\n**Input:**\n```json\n{given}\n```\n\n"
+
+
+def result(text: str) -> str:
+    return f"---\n## 👤 USER — 10:00:02\n\n**Result:**\n```\n{text}\n```\n\n"
+
+
+TODOS = called("TodoWrite", '{"todos": []}')
+CLONED = called("Bash", '{"command": "git clone a"}')
+NOTED = result("Todos have been modified successfully. Ensure that you continue to use the todo list to track it.")
+BEGUN = "# Log\n\n## 👤 USER — 10:00:00\n\nLook.\n\n"
+
+
+@pytest.mark.parametrize("results", [NOTED + result("fatal: no a"), result("fatal: no a") + NOTED])
+def test_the_output_that_is_left_is_of_the_call_that_is_left(results: str) -> None:
+    (run,) = runs(READER, BEGUN + TODOS + CLONED + results)
+    assert (run.code, run.output) == ("git clone a", "fatal: no a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLONED + called("Bash", '{"command": "ls"}') + result("fatal: no a") + NOTED,  # no call of the tool
+        TODOS + CLONED + called("Bash", '{"command": "ls"}') + NOTED + result("a") + result("b"),  # two are left
+        TODOS
+        + CLONED
+        + result("Todos have been modified successfully.")
+        + result("fatal: no a"),  # words that are not known
+        TODOS + TODOS + CLONED + NOTED + result("failed") + result("fatal: no a"),
+    ],
+)
+def test_outputs_whose_words_do_not_tell_all_tools_are_of_no_call(text: str) -> None:
+    assert {run.output for run in runs(READER, BEGUN + text)} == {""}
