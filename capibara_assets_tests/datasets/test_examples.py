@@ -273,7 +273,7 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
     assert found["answer"] == "def double(n):\n    return 2 * n"
     assert found["execution_ids"] == ["good", "bad"]
     assert found["diff"] == (
-        "--- failing\n+++ fixed\n@@ -1,2 +1,2 @@\n def double(n):\n-    return 2 * m\n+    return 2 * n"
+        "--- failing\n+++ fixed\n@@ -1,2 +1,2 @@\n def double(n):\n-    return 2 * m\n+    return 2 * n\n"
     )
     assert only(python, "repair")["messages"] == found["messages"]
     assert set(debug.examples["kind"]) == {"repair", "explain"}  # solve examples are never debug

@@ -17,6 +17,8 @@ insert next patch pop popitem popleft post put readline remove reverse rollback 
 step update write"""
 CHANGING = frozenset(_CHANGING_METHODS.split())
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
+IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
+"""Names that a notebook's shell gives to every cell."""
 
 _LINE_END = re.compile(r"\r\n?|\n")  # as Python counts lines
 Function = ast.FunctionDef | ast.AsyncFunctionDef

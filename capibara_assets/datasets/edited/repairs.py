@@ -13,9 +13,9 @@ from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.agents.failures import any_shows_failure, raised
+from capibara_assets.executions.patterns.similarity import unified_diff
 from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH
 
 NO_EDIT = "no edit of a file stands between the command's runs"

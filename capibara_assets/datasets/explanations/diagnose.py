@@ -30,10 +30,10 @@ from capibara_assets.datasets.kinds.repair import (
     pair_quality,
     rewritten,
     sides,
-    unified_diff,
     whole_request,
 )
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.patterns.similarity import unified_diff
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
 from capibara_assets.executions.tracebacks import error_text

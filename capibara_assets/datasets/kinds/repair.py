@@ -4,7 +4,6 @@ The answer is the whole fixed code, which ran; the diff from the code of the pro
 (`Example.diff`), so that answers stay executable.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -28,7 +27,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.patterns.redone import in_place_of
 from capibara_assets.executions.patterns.retests import BELOW
-from capibara_assets.executions.patterns.similarity import tokens
+from capibara_assets.executions.patterns.similarity import tokens, unified_diff
 from capibara_assets.executions.patterns.statements import CellStatement, top_level
 from capibara_assets.executions.schema import WRONG_OUTPUT
 from capibara_assets.executions.tracebacks import own_frames, summary
@@ -260,15 +259,9 @@ def rewritten(evidence: Evidence) -> pl.DataFrame:
     return evidence.repairs.filter(pl.col("failing_code") != pl.col("fixed_code")).sort("pair_id")
 
 
-def unified_diff(failing: str, fixed: str) -> str:
-    """Unified diff from the failing to the fixed code, three lines of context."""
-    lines = difflib.unified_diff(failing.split("\n"), fixed.split("\n"), "failing", "fixed", lineterm="")
-    return "\n".join(lines)
-
-
 def lesson(failing: str, fixed: str) -> str:
     """The changed lines with their context, without line numbers."""
-    lines = unified_diff(failing, fixed).split("\n")[2:]
+    lines = unified_diff(failing, fixed).removesuffix("\n").split("\n")[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))
 
 

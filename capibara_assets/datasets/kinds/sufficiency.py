@@ -3,6 +3,7 @@
 import re
 
 from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.python_source import IPYTHON
 from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import without_comments
@@ -10,7 +11,6 @@ from capibara_assets.datasets.kinds.files_needed import unnamed_files
 from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, TESTS, sections, stated
 from capibara_assets.executions.parsing import JAVASCRIPT
 
-_IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
 _HOST = frozenset(
     re.findall(
         r"\w+",
@@ -73,7 +73,7 @@ def _unknown_names(language: str, prompt: str, answer: str) -> str | None:
     names = cell_names(answer, language)
     if names is None or not names.exact:
         return None  # what a star import binds is not known
-    given = _IPYTHON if language == "python" else _HOST | _assigned(answer)
+    given = IPYTHON if language == "python" else _HOST | _assigned(answer)
     missing = names.needed - given
     if missing:
         missing -= _defined_in(language, prompt) - _bound_by_test(language, prompt)

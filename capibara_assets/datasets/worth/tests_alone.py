@@ -1,7 +1,6 @@
 """Tasks that a test alone tells: whether it says enough of what is asked."""
 
 import ast
-import builtins
 import math
 import re
 
@@ -38,8 +37,6 @@ _ANY_NAME = re.compile(
 _FEW, _LONG = 2, 16  # cases, and steps of an answer that they cannot tell
 _ASKS_SERVER = re.compile(r"\bclient\b|\.invoke\(|status")  # an answer of a server says much at once
 _FIXTURE = re.compile(r"\bCREATE TABLE\b.*\bINSERT INTO\b", re.IGNORECASE | re.DOTALL)
-_OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
-_GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
 _JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
 
 
@@ -137,7 +134,7 @@ def _unbound(shown: str, answer: str, session: str) -> str | None:
     if test is None or own is None or not all(one is None or one.exact for one in names):
         return None
     bound = own.bound | (earlier.bound if earlier is not None else frozenset())
-    return READS_UNTOLD if test.needed - bound - _GIVEN else None
+    return READS_UNTOLD if test.needed - bound - python_source.BUILTINS - python_source.IPYTHON else None
 
 
 def _asserts(node: ast.AST) -> bool:

@@ -54,5 +54,5 @@ def similarity(a: Sequence[str], b: Sequence[str]) -> float:
 
 def unified_diff(failing: str, fixed: str) -> str:
     """Unified diff with three lines of context; its file headers bear no times."""
-    lines = difflib.unified_diff(failing.splitlines(), fixed.splitlines(), "failing", "fixed", lineterm="")
+    lines = difflib.unified_diff(failing.split("\n"), fixed.split("\n"), "failing", "fixed", lineterm="")
     return "\n".join(lines) + "\n"

@@ -3,8 +3,8 @@
 import pytest
 
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.worth.rewrites import ANEW, ELSE, WIDER, WRAPS, changes_others, selects_else
+from capibara_assets.executions.patterns.similarity import unified_diff
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
 SHOP = """class Shop:

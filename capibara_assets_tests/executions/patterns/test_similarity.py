@@ -38,9 +38,10 @@ def test_distance_of_long_lists() -> None:
     st.lists(st.sampled_from(["a = 1", "c"]), max_size=8),
 )
 def test_a_diff_holds_both_sides(failing: list[str], fixed: list[str]) -> None:
-    diff = unified_diff("\n".join(failing), "\n".join(fixed)).splitlines()[2:]
+    before, after = "\n".join(failing), "\n".join(fixed)
+    diff = unified_diff(before, after).split("\n")[2:]
     added = [entry[1:] for entry in diff if entry.startswith("+")]
     removed = [entry[1:] for entry in diff if entry.startswith("-")]
-    assert set(added) <= set(fixed)
-    assert set(removed) <= set(failing)
-    assert len(added) - len(removed) == len("\n".join(fixed).splitlines()) - len("\n".join(failing).splitlines())
+    assert set(added) <= set(after.split("\n"))
+    assert set(removed) <= set(before.split("\n"))
+    assert len(added) - len(removed) == after.count("\n") - before.count("\n")
