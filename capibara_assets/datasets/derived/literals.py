@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tree_sitter import Node
 
@@ -38,13 +38,18 @@ def _python_changes(code: str) -> Iterator[RepairEdit]:
             if isinstance(node, ast.Constant):
                 changed = (other for other in others(node.value) if other != "0" or id(node) not in operands)
                 yield from (RepairEdit("value", start, end, other) for other in changed)
-            elif isinstance(getattr(node, "ctx", None), ast.Load) and len(node.elts) >= 3:
+            elif isinstance(getattr(node, "ctx", None), ast.Load) and len(node.elts) >= 3 and not _is_record(node.elts):
                 spans = [tuple(places.at(line, column) for line, column in _ends(item)) for item in node.elts]
                 yield from _reordered([(a, b) for a, b in spans], code)
 
 
 def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def _is_record(items: Sequence[ast.expr]) -> bool:
+    """Whether items are constants of several types, each the value of another column: no list to be reordered."""
+    return len({type(item.value) for item in items if isinstance(item, ast.Constant)}) > 1
 
 
 def _python_kept(node: ast.AST) -> Iterator[ast.AST]:
@@ -108,7 +113,11 @@ def _javascript_changes(code: str) -> Iterator[RepairEdit]:
         elif node.type == "string" and not _required(node):
             for other in others(source[1:-1]):
                 yield RepairEdit("value", at(node.start_byte), at(node.end_byte), other)
-        elif node.type == "array" and len(node.named_children) >= 3:
+        elif (
+            node.type == "array"
+            and len(node.named_children) >= 3
+            and not {"number", "string"} <= {item.type for item in node.named_children}
+        ):
             yield from _reordered([(at(c.start_byte), at(c.end_byte)) for c in node.named_children], code)
 
 

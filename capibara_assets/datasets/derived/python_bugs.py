@@ -30,11 +30,17 @@ _CONVERSIONS = frozenset(
 _STATUS = {200: 201, 201: 200, 204: 200, 400: 404, 401: 403, 403: 401, 404: 400, 409: 400, 422: 400}
 
 
+_LONGEST_ARGUMENT = 60  # characters; more are data that nobody forgets
 _HOLDERS = frozenset(("array", "asarray", "DataFrame", "Series", "tensor"))
 
 
 def _data(tree: ast.Module) -> Iterator[ast.AST]:
-    """The parts of values that a cell only writes down (`rows = [1, 2]`): changed, they are other data and no bug."""
+    """The parts of values that are no code to mend: what a cell only writes down (`rows = [1, 2]`), or expects."""
+    for node in walk(tree):
+        if isinstance(node, ast.Assign) and any(
+            "expected" in name.id for name in node.targets if isinstance(name, ast.Name)
+        ):
+            yield from walk(node.value)
     for node in tree.body:
         if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
             value = node.value
@@ -134,12 +140,16 @@ class _Bugs:
             first, second = plain[0], plain[1]
             swapped = f"{self._text(second)}, {self._text(first)}"
             yield RepairEdit("swapped_arguments", self._start(first), self._end(second), swapped)
-            yield RepairEdit("missing_argument", self._end(plain[-2]), self._end(plain[-1]), "")
+            yield from self._without(self._end(plain[-2]), self._end(plain[-1]))
         for keyword in node.keywords:
             others = [*plain, *(other.value for other in node.keywords if other is not keyword)]
             before = max((self._end(o) for o in others if self._end(o) < self._start(keyword)), default=None)
             if before is not None and keyword.arg is not None:
-                yield RepairEdit("missing_argument", before, self._end(keyword), "")
+                yield from self._without(before, self._end(keyword))
+
+    def _without(self, start: int, end: int) -> Iterator[RepairEdit]:
+        if end - start <= _LONGEST_ARGUMENT:
+            yield RepairEdit("missing_argument", start, end, "")
 
     def _constant(self, node: ast.Constant, value: object) -> Iterator[RepairEdit]:
         if isinstance(value, bool):

@@ -352,6 +352,11 @@ def _drawn(tables: Mapping[str, Mapping[str, Column]], seed: str, rows: int) -> 
             if name != keys[table]:
                 values.insert(meets[table], values.pop(0))
             drawn[table][name] = values
+        asked = [name for name, column in inside.items() if column.sort == "text" and (column.met or column.likes)]
+        if asked:  # of one row alone there is nothing to group, count or order
+            again = random.choice([row for row in range(rows) if row != meets[table]])
+            for name in asked:
+                drawn[table][name][again] = drawn[table][name][meets[table]]
     return drawn
 
 

@@ -31,6 +31,7 @@ LOOKED_UP = "its query compares with a value that its prompt does not hold: its 
 LOOSE = "its query looks for a part of a text that the task quotes whole"
 LOOKS = "its answer looks at the tables of a database, and its task asks for rows"
 UNSTATED = "its query rounds, cuts off or compares with a number that its prompt does not state"
+UNSEEN = "it says where tables are that its prompt does not show"
 NEEDLESS = "its repair also changes what its error and its task do not speak of"
 
 _DIALECT = re.compile(  # a collation of a server, or NULL above the largest values
@@ -56,6 +57,8 @@ _STEM = 4  # letters by which forms of a word are known
 
 def unworthy_query(candidate: ExampleCandidate) -> str | None:
     """Why an example with SQL is not worth learning; None if it is."""
+    if candidate.kind == "explain" and _claims_tables(candidate):
+        return UNSEEN
     if candidate.kind in ("predict", "explain"):
         code, shown = section(candidate.prompt, CODE), section(candidate.prompt, SESSION)
         return _why_senseless(code, shown) if candidate.language == "sql" else None
@@ -68,6 +71,12 @@ def unworthy_query(candidate: ExampleCandidate) -> str | None:
     if any(_is_looked_up(query, candidate.prompt) for query in sql_texts(candidate.answer, candidate.language)):
         return LOOKED_UP
     return _unsound(candidate)
+
+
+def _claims_tables(candidate: ExampleCandidate) -> bool:
+    """Whether a diagnosis of a missing table says that there is one by another name, which nothing shows."""
+    shown = section(candidate.prompt, SCHEMA) or section(candidate.prompt, SESSION)
+    return "no such table" in section(candidate.prompt, ERROR) and "`main`" in candidate.answer and not shown
 
 
 def _why_senseless(query: str, shown: str) -> str | None:

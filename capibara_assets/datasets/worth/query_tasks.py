@@ -14,10 +14,14 @@ AVERAGED_DATE = "its query adds up or averages a column of dates"
 ANY_ROWS = "its query cuts off rows in no order: which stay is chance"
 CHECK = "its query checks another's result: of other rows it tells nothing"
 UNCUT = "its repair no longer cuts off the rows that the failing query cut off"
+ROLLING = "its task asks for whole months or years of the calendar, and its query counts back from now"
 OTHER_END = "its query looks for the other end of the order than its task names"
 
 _LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
 _MOST = re.compile(r"\b(oldest|largest|highest|most|greatest|maximum|longest|heaviest|biggest)\b", re.IGNORECASE)
+_CALENDAR = re.compile(r"\bcalendar (?:week|month|quarter|year)", re.IGNORECASE)
+_WHOLE = re.compile(r"start of|%Y-%m'|%Y'|%m'", re.IGNORECASE)
+_NOW = re.compile(r"'now'", re.IGNORECASE)
 _CONDITION = r"(?:(?!\bTHEN\b)[^;])*?"
 _CHECKS = re.compile(
     r"\bINSERT\s+INTO\s+[\"`\[]?check_|\bcheck_result\b"
@@ -48,6 +52,8 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
         return None
     if _CHECKS_ROWS.search(candidate.answer):
         return CHECK
+    if _counts_back(candidate):
+        return ROLLING
     if _TOP.search(given) and not _CUTS.search(candidate.answer):
         return UNCUT
     tree = last_select(candidate.answer)
@@ -63,6 +69,12 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
         if name and re.search(_DATE_TYPE.format(name=name), schema, re.IGNORECASE):
             return AVERAGED_DATE
     return OTHER_END if _looks_at_other_end(tree, stated(candidate.prompt)) else None
+
+
+def _counts_back(candidate: ExampleCandidate) -> bool:
+    """Whether a task asks for months of the calendar, and a query counts days or months back from now."""
+    back = _NOW.search(candidate.answer) and not _WHOLE.search(candidate.answer)
+    return bool(back) and _CALENDAR.search(stated(candidate.prompt)) is not None
 
 
 def _is_bare_count(tree: exp.Select) -> bool:

@@ -134,6 +134,34 @@ def test_data_that_a_cell_writes_down_gets_no_bug() -> None:
     assert found == {code.replace("7", "8"), code.replace("7", "6")}
 
 
+def test_what_a_test_expects_gets_no_bug() -> None:
+    cell = "def test_sum():\n    {} = {{'sum': 3}}\n    assert added(1, 2) == {}"
+    kept, changed = (
+        [edit for edit in python_bugs.bugs(cell.format(name, name), [(0, 999)]) if edit.start < cell.index("assert")]
+        for name in ("expected_sum", "first_sum")
+    )
+    assert not kept and {edit.kind for edit in changed} == {"constant"}
+
+
+def test_a_long_argument_is_not_forgotten() -> None:
+    def left_out(argument: str) -> bool:
+        code = f"client.post('/items', json={argument})"
+        return any(edit.kind == "missing_argument" for edit in python_bugs.bugs(code, [(0, len(code))]))
+
+    assert left_out("{'name': 'Foo'}") and not left_out(
+        "{'name': 'Foo', 'description': 'a very fine thing', 'tax': 3.2}"
+    )
+
+
+def test_the_fields_of_a_record_stay_in_their_order() -> None:
+    def reordered(code: str, language: str) -> bool:
+        return any(edit.kind == "order" for edit in changes(code, language, (0, len(code))))
+
+    for language in ("python", "javascript"):
+        assert not reordered("rows = ['shirt', 'L', 12]", language)
+        assert reordered("rows = ['shirt', 'coat', 'hat']", language) and reordered("rows = [3, 1, 2]", language)
+
+
 def test_sql_keeps_its_layout() -> None:
     found = applied(sql_bugs.bugs(SQL), SQL)
     assert SQL.replace("LEFT JOIN", "INNER JOIN") in found["join"]

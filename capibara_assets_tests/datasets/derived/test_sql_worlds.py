@@ -176,6 +176,11 @@ def test_names_are_written_as_the_query_writes_them() -> None:
     assert "INSERT INTO sbTicker VALUES" in made
 
 
+def test_more_than_one_row_has_the_text_that_is_asked_for() -> None:
+    query = "SELECT COUNT(*) FROM dogs WHERE breed = 'boxer' AND name LIKE 'R%'"
+    assert all(_rows(_world(query, seed), query)[0][0] > 1 for seed in "abcdef")
+
+
 def test_units_and_names_in_one_word_are_read_like_others() -> None:
     columns = "weight_kg, custstatus, joindate, custid, velocity"
     world = _world(f"SELECT {columns} FROM riders WHERE place = 'Faro'")

@@ -6,7 +6,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
-from capibara_assets.datasets.worth.queries import LOOKED_UP, NEEDLESS, unworthy_query
+from capibara_assets.datasets.worth.queries import LOOKED_UP, NEEDLESS, UNSEEN, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
@@ -18,6 +18,7 @@ from capibara_assets.datasets.worth.query_sense import (
     groups_by_name,
     says_nothing,
 )
+from capibara_assets.datasets.worth.query_tasks import ROLLING, mismatched
 from capibara_assets.datasets.worth.worth import unworthy
 
 SHOPS = "shops(id INT, name TEXT, town TEXT)\nsales(id INT, shop_id INT, amount INT, day TEXT)"
@@ -277,3 +278,29 @@ def test_a_query_that_breaks_off_is_judged_by_what_is_whole(query: str) -> None:
 )
 def test_a_comparison_with_null_answers_nothing(query: str, found: str | None) -> None:
     assert why(query, "Select the shops with a known town, and set unknown towns of shop 3 to Rye.") == found
+
+
+@pytest.mark.parametrize(
+    ("task", "since", "rolling"),
+    [
+        ("Sales of the past 6 calendar months", "DATE('now', '-6 months')", True),
+        ("Sales of the past 6 calendar months", "DATE('now', 'start of month', '-6 months')", False),
+        ("Sales of the past 6 months", "DATE('now', '-6 months')", False),
+    ],
+)
+def test_months_of_the_calendar_do_not_roll(task: str, since: str, rolling: bool) -> None:
+    query = f"SELECT SUM(amount) FROM sales WHERE day >= {since}"
+    one = ExampleCandidate("solve", "sql", asked(task), query, ("e",), "", 0.0, 1.0)
+    assert (mismatched(one) == ROLLING) == rolling
+
+
+def test_a_diagnosis_names_no_table_that_nothing_shows() -> None:
+    answer = "The query names `shop.sales`. The tables stand in `main`, so that `FROM sales` finds it."
+    error = "OperationalError: no such table: shop.sales"
+    bare = prompts.repair("sql", "", "SELECT id FROM shop.sales", error, [])
+    shown = prompts.repair("sql", "", "SELECT id FROM shop.sales", error, ["CREATE TABLE sales (id INT)"])
+    found = [
+        unworthy_query(ExampleCandidate("explain", "sql", prompt, answer, ("e",), "", 0.0, 1.0))
+        for prompt in (bare, shown)
+    ]
+    assert found == [UNSEEN, None]
