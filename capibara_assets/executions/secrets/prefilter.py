@@ -34,7 +34,11 @@ def narrowed_rules(also: Sequence[str] = ()) -> Narrowed:
     """What gives the rules (with `personal_rules(also)`) that could match in a text: by automaton once there is one."""
     if (automaton := _AUTOMATA.get(tuple(also))) is not None:
         return automaton.rules
-    return partial(rules_for, rules=(*provider_rules(), *personal_rules(also)))
+    return partial(_by_anchors, personal=personal_rules(also))
+
+
+def _by_anchors(text: str, personal: Sequence[Rule]) -> list[Rule]:
+    return [*rules_for(text, provider_rules()), *rules_for(text, personal)]
 
 
 class _Automaton:

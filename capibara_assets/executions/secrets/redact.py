@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
@@ -16,7 +17,9 @@ from capibara_assets.executions.secrets.plausibility import signed_password
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
 from capibara_assets.executions.secrets.rules import Narrowed, Secret, find_secrets, masked, provider_rules
 
-TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
+TEXT_LIMIT = 64 << 10  # bytes of quarantined text that are kept
+_SEARCHED = 4 * TEXT_LIMIT  # bytes of a damaged text that are searched for secrets
+_CUT = 32 << 10  # characters before the end of what is searched; no secret that is cut there is longer
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
 TEXTS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
@@ -31,10 +34,17 @@ SessionSecrets = dict[tuple[int, str], list[Secret]]  # (position in the session
 
 def redact_text(text: str) -> str:
     """`text` without secrets; placeholders are numbered by appearance."""
+    return _redacted_until(text, len(text))
+
+
+def _redacted_until(text: str, end: int) -> str:
+    """`text` before the character `end`, with a secret that reaches over it, redacted; the rest is only searched."""
     secrets = find_secrets(text)
     secrets = _with_known(text, secrets, _known((text[s.start : s.end], s.kind) for s in secrets))
+    secrets = [secret for secret in secrets if secret.start < end]
     numbers = _Numbers()
-    return _replaced(text, secrets, [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets])
+    marks = [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets]
+    return _replaced(text[: max([end, *(s.end for s in secrets[-1:])])], secrets, marks)
 
 
 def redact_name(name: str) -> str:
@@ -51,8 +61,13 @@ def redacted_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def quarantine_text(data: bytes) -> str:
-    """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key would not be recognised."""
-    text = redact_text(strip_ansi(data.decode("utf-8", "replace")))
+    """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key would not be recognised.
+
+    Of a long text only the head is searched, so that what is refused anyway costs no more the longer it is; the end
+    of the head, where a secret may be cut, is left out.
+    """
+    text = strip_ansi(data[:_SEARCHED].decode("utf-8", "replace"))
+    text = _redacted_until(text, len(text) if len(data) <= _SEARCHED else max(0, len(text) - _CUT))
     return text.encode("utf-8")[:TEXT_LIMIT].decode("utf-8", "ignore")
 
 
@@ -180,14 +195,16 @@ def _known(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list[Secret]:
     """`secrets`, every other place of a known value, and what these lay bare, left to right."""
     merged = [Secret(s.start, s.end, known.get(text[s.start : s.end], s.kind)) for s in secrets]
+    starts = [secret.start for secret in merged]
     for value, kind in known.items():
         start = text.find(value)
         while start >= 0:
             end = start + len(value)
-            if all(end <= s.start or start >= s.end for s in merged):
-                merged.append(Secret(start, end, kind))
+            place = bisect_left(starts, end)  # of what begins behind it; what stands before that may reach into it
+            if place == 0 or merged[place - 1].end <= start:
+                merged.insert(place, Secret(start, end, kind))
+                starts.insert(place, start)
             start = text.find(value, end)
-    merged.sort(key=lambda s: s.start)
     if len(merged) > len(secrets):  # a key that one of these places adjoins has an end only now
         merged = sorted([*merged, *find_secrets(masked(text, merged))], key=lambda s: s.start)
     return merged

@@ -16,6 +16,7 @@ from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_ANCHORS, FOREIGN_KEY_ANCHORS, FOREIGN_KEYS
 from capibara_assets.executions.secrets.roles.shapes import CONTEXT_SHAPES
 from capibara_assets.executions.secrets.roles.vicinity import OF_PAGES
+from capibara_assets.executions.secrets.words import Words
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
@@ -38,6 +39,7 @@ _PUBLIC = re.compile(
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
 # what detect-secrets lets stand between a name and its value, and the same without three ways to divide the blanks
 _BETWEEN, _BETWEEN_ONCE = "(?: *)(?:=|:|:=|=>| +|::)(?: *)", "(?: *+(?:=>?|::|:=?)| ) *+"
+_SHORT = 1000  # characters of a text in which each anchor is sought by itself
 _LONGEST = 500  # characters of a part of a stretch (`Rule.parts`), and of a tail by which a match is judged
 
 
@@ -131,8 +133,35 @@ def masked(text: str, secrets: Sequence[Secret]) -> str:
 
 def rules_for(text: str, rules: Sequence[Rule]) -> list[Rule]:
     """The rules that have an anchor in `text`; no other can match in it."""
+    if len(text) > _SHORT and rules is provider_rules():
+        as_written, lowered_anchors = _every_anchor()
+        numbers = as_written.rules_in(text) | lowered_anchors.rules_in(text.lower())
+        return [rules[number] for number in sorted(numbers)]
     lowered = text.lower()
     return [rule for rule in rules if _has_anchor(rule.anchors, lowered if rule.ignore_case else text)]
+
+
+class _Anchors:
+    """The anchors of many rules (by their numbers), sought together."""
+
+    def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
+        numbers: dict[str, list[int]] = {}
+        for number, rule in rules:
+            for anchor in rule.anchors:
+                numbers.setdefault(anchor, []).append(number)
+        self._numbers, self._words = list(numbers.values()), Words(list(numbers))
+
+    def rules_in(self, text: str) -> set[int]:
+        """The numbers of the rules of which `text` holds an anchor."""
+        return {number for place in self._words.numbers_in(text) for number in self._numbers[place]}
+
+
+@cache
+def _every_anchor() -> tuple[_Anchors, _Anchors]:
+    """The anchors of `provider_rules` that stand as they are written, and those that any case is taken for."""
+    numbered = list(enumerate(provider_rules()))
+    as_written, ignored = ([one for one in numbered if one[1].ignore_case is case] for case in (False, True))
+    return _Anchors(as_written), _Anchors(ignored)
 
 
 def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.envelope_reader import Recorded, read_line
 from capibara_assets.executions.ingest.ingest import Ingest, ingest, ledger_name
+from capibara_assets.executions.secrets import redact
 from capibara_assets.executions.secrets.redact import (
     TEXT_LIMIT,
     keyed_digest,
@@ -288,6 +289,35 @@ def test_quarantined_text_is_redacted_before_it_is_cut() -> None:
         text = quarantine_text(b"." * (TEXT_LIMIT + offset) + value + b" \xff" * 100)
         assert len(text.encode()) <= TEXT_LIMIT
         assert value[:12].decode() not in text
+
+
+@pytest.mark.parametrize("length", [300 << 10, 8 << 20])
+def test_of_a_long_damaged_text_a_head_is_searched(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    value, searched = TOKENS["E2B_API_KEY"], list[int]()
+    found = redact.find_secrets
+    monkeypatch.setattr(redact, "find_secrets", lambda text, **more: searched.append(len(text)) or found(text, **more))
+    text = f"a {value} " + "x y " * (TEXT_LIMIT // 4) + f" {value}"
+    kept = quarantine_text(text.encode().ljust(length))
+    assert kept.startswith("a <E2B_API_KEY:1> x y x y ") and len(kept) == TEXT_LIMIT
+    assert sum(searched) <= 300 << 10
+    # a shorter one is searched whole: what only its end shows to be a secret is replaced at its beginning, too
+    password = made(ALNUM, 20)
+    assert password not in quarantine_text(f"{password} {'x y ' * 30_000} password='{password}'".encode())
+
+
+def test_no_part_of_a_key_that_the_head_cuts_is_kept() -> None:
+    key = "-----BEGIN RSA PRIVATE " + "KEY-----\nProc-Type: 4,ENCRYPTED\n\n" + "Qm9keQ4" * 400 + "\n"
+    whole = key + "-----END RSA PRIVATE " + "KEY-----\n"
+    for shift in range(0, len(whole), 97):  # so many keys that less is kept than the limit
+        text = quarantine_text((" " * shift + whole * 100).encode())
+        assert "Qm9keQ4" not in text and text.count("<PRIVATE_KEY") > 60
+
+
+def test_known_values_in_one_text_are_replaced_wherever_they_stand() -> None:
+    values = [made(ALNUM, 20, seed) for seed in range(40)]
+    text = " ".join(values) + "".join(f"\npassword = '{value}'" for value in values)
+    plain = redact_text(text)
+    assert not any(value in plain for value in values) and plain.count("<") == 80
 
 
 def test_the_digest_depends_on_the_deployments_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""Words and anchors that are sought together are found where each by itself is."""
+
+import random
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.executions.secrets.rules import provider_rules, rules_for
+from capibara_assets.executions.secrets.words import Words
+
+SIGNS = "aAbB.*[](){}^$|?+\\é\u2126\ud800\0\n "
+ANCHORS = sorted({anchor for rule in provider_rules() for anchor in rule.anchors})
+
+
+@given(st.lists(st.text("aAbB.*[](){}^$|?+\\é\0\n ", min_size=1, max_size=4), min_size=1, unique=True), st.text(SIGNS))
+def test_a_word_is_found_where_it_stands_and_nowhere_else(words: list[str], text: str) -> None:
+    assert sorted(Words(words).numbers_in(text)) == [number for number, word in enumerate(words) if word in text]
+
+
+def test_rules_are_told_by_their_anchors_in_texts_of_any_length() -> None:
+    every, chance = provider_rules(), random.Random(7)
+    for case in (str, str.upper, str.lower, str.swapcase):
+        for _ in range(20):
+            text = case(" ".join(chance.choices(ANCHORS, k=5))) + "\ud800 \u2126"
+            by_itself = rules_for(text, list(every))  # any other list is searched rule by rule
+            assert by_itself and rules_for(text + "\n" * 1000, every) == rules_for(text, every) == by_itself
+
+
+def test_a_long_text_is_passed_once_however_many_the_rules() -> None:
+    every, text = provider_rules(), "x y z, " * 20_000
+    rules_for(text, every)  # builds what finds them
+    started = time.process_time()
+    assert rules_for(text, every) == []
+    together = time.process_time()
+    assert rules_for(text, list(every)) == []
+    assert (together - started) * 10 < time.process_time() - together
