@@ -158,12 +158,12 @@ def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> t
 
 
 def _as_utf8(text: bytes) -> bytes:
-    """Text in UTF-16, as PowerShell writes what is redirected to a file, in UTF-8; other bytes as they are."""
-    return (
-        text.decode("utf-16", "replace").encode()
-        if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        else text
-    )
+    """Text in UTF-16 (as PowerShell writes what is redirected to a file) or UTF-32 in UTF-8; others as they are."""
+    if text.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as the mark of UTF-16 does
+        return text.decode("utf-32", "replace").encode()
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return text.decode("utf-16", "replace").encode()
+    return text
 
 
 def _read(file: Any, most: int) -> tuple[bytes, str]:

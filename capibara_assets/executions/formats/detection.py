@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
@@ -22,7 +23,13 @@ from capibara_assets.executions.formats.archives import MOST, is_archive, member
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
 from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
 from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelopes
-from capibara_assets.executions.formats.strict_json import Fault, parse_object, parse_value, parse_values
+from capibara_assets.executions.formats.strict_json import (
+    Fault,
+    parse_object,
+    parse_value,
+    parse_values,
+    written_values,
+)
 from capibara_assets.executions.formats.table_files import is_table_file, table_lines
 from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
 from capibara_assets.executions.schema import HIDDEN_EXIT
@@ -65,6 +72,7 @@ _LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
 _HEAD, _SHOWN = 1 << 20, 20  # bytes and lines of an archive's member that tell its layout
 _JSON_IN_TEXT = (b'"{', b'"[')  # of a value that was encoded twice
 _OPENERS = b"{[,:"
+_GOES_ON = (b",", b"]")  # how a line begins that goes on with a list behind a whole item
 
 
 def layout(head: Sequence[bytes]) -> FileLayout:
@@ -73,7 +81,8 @@ def layout(head: Sequence[bytes]) -> FileLayout:
     if not lines:
         return FileLayout.LINES
     text = b"\n".join(lines)
-    if _only_opens(lines[0]) and (lines[0] == b"[" or not any(_is_ours(line) for line in lines)):
+    opens = _only_opens(lines[0]) and (lines[0] == b"[" or not any(_is_ours(line) for line in lines))
+    if opens or _goes_on(lines):
         return (
             FileLayout.DOCUMENT
             if _is_envelope(text) or any(_has(text, marks) for marks in _MARKS)
@@ -88,7 +97,7 @@ def is_whole(data: bytes) -> bool:
         values = parse_values(data)
         return bool(values) and isinstance(values[-1], dict | list)
     except Fault as fault:
-        return fault.reason not in ("invalid_json", "invalid_utf8")
+        return fault.reason not in ("invalid_json", "invalid_utf8") or bool(written_values(data))
 
 
 def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
@@ -110,7 +119,7 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
         values = [parse_object(data)] if one else parse_values(data)
     except Fault as damage:
         if not agents:
-            yield LogPart(damage, data)
+            yield from _without_damage(damage, data, now)
         return
     if agents and not (len(values) == 1 and is_notebook(values[0])):
         return  # an agent that edits notebooks
@@ -122,6 +131,26 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
         yield _of_envelope(values[0], now, data)
         return
     yield from _numbered(part for value in values for part in _parts(value, now))
+
+
+def _without_damage(damage: Fault, data: bytes, now: datetime) -> Iterator[LogPart]:
+    """The entries of a document of several values of which one at least is damaged; of any other the damage."""
+    values = [(_value_or_fault(written), written) for written in written_values(data)]
+    if len(values) < 2 or all(_kind(value) is None for value, _ in values):
+        yield LogPart(damage, data)
+        return
+    yield from _numbered(
+        part
+        for value, written in values
+        for part in ([LogPart(value, written)] if isinstance(value, Fault) else _parts(value, now))
+    )
+
+
+def _value_or_fault(data: bytes) -> Any:
+    try:
+        return parse_value(data)
+    except Fault as fault:
+        return fault
 
 
 def holds_logs(archive: bytes) -> bool:
@@ -209,6 +238,22 @@ def _only_opens(first: bytes) -> bool:
     return first[:1] in (b"{", b"[") and first[-1:] in _OPENERS and not _is_envelope(first)
 
 
+def _goes_on(lines: Sequence[bytes]) -> bool:
+    """Whether a first line begins a list of which it holds whole items, and the lines below it go on with it.
+
+    Below a line that was cut off behind an item, lines of JSON do not: each is whole, and no comma stands between them.
+    """
+    first, following = lines[0], [*lines[1:], b""]
+    if first[:1] != b"[" or not (first[-1:] == b"," or following[0][:1] in _GOES_ON):
+        return False
+    if any(more[:1] not in _GOES_ON and _is_ours(line) for line, more in pairwise(following[: _SHOWN - 1])):
+        return False
+    try:
+        return bool(parse_value(first.removesuffix(b",") + b"]"))
+    except Fault:
+        return False
+
+
 def _is_ours(line: bytes) -> bool:
     """Whether a line by itself is an entry that is read or counted here."""
     if not (_is_envelope(line) or any(_has(line, marks) for marks in (*_MARKS, (b'"level"', b'"line"')))):
@@ -242,7 +287,7 @@ def _kind(value: Any) -> str | None:
 
 def _parts(value: Any, now: datetime) -> Iterator[LogPart]:
     kind = _kind(value)
-    if isinstance(value, list) and value and all(_kind(item) is not None for item in value):
+    if isinstance(value, list) and any(_kind(item) is not None for item in value):
         for item in value:
             yield from _parts(item, now)
     elif kind == "notebook":

@@ -19,7 +19,7 @@ _PIECE = 64 << 10  # bytes decompressed at once: their text stays in the process
 _ZSTD_PIECE = 1 << 10  # bytes of zstd decompressed at once: every four of them may be 128 KiB of text
 _SALVAGED = 8  # bytes of a damaged block decompressed at once: as many as gzip's checksum and size have
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16, _UTF32 = (b"\xff\xfe", b"\xfe\xff"), (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 _PACKED = (b"PK\x03\x04", b"SQLite format 3\0", b"PAR1")
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -70,8 +70,8 @@ class LineReader:
     """Iterates over a file's lines; after the iteration `fault`, `bytes_read` and `digest` describe the file.
 
     `fault` is None, or the reason why the file could not be read to its end: truncated_gzip, invalid_gzip,
-    truncated_zstd, invalid_zstd, invalid_utf8 for a file in UTF-16 or hollow_file for one that is hardly more than a
-    hole (none of whose lines are given).
+    truncated_zstd, invalid_zstd, invalid_utf8 for a file in UTF-16 or UTF-32, or hollow_file for one that is hardly
+    more than a hole (none of whose lines are given).
     `closed` says that no more can come: a compressed file that reached its proper end.
 
     With `stops`, a line of more than MAX_LINE is the last one, and given as soon as so much of it was read.
@@ -102,8 +102,8 @@ class LineReader:
         self.end = self.start
         for index, block in enumerate(self._decompressed()):
             if index == 0 and self.start == 0:
-                if _is_utf16(block):
-                    self.fault, self.detail = "invalid_utf8", "the file is UTF-16; save it as UTF-8"
+                if wide := _wide_encoding(block):
+                    self.fault, self.detail = "invalid_utf8", f"the file is {wide}; save it as UTF-8"
                     self._drain()
                     yield LogLine(0, 0, block[:65536], ended=False)
                     return
@@ -275,14 +275,16 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _is_utf16(block: bytes) -> bool:
-    """By its mark, or by a NUL in every other byte: other binary files have them anywhere."""
+def _wide_encoding(block: bytes) -> str | None:
+    """UTF-16 or UTF-32, by its mark, or by a NUL in every other byte: other binary files have them anywhere."""
     head = block[:512]
     if head.startswith(_PACKED):
-        return False  # an archive of such files, or a table that has them in a cell
+        return None  # an archive of such files, or a table that has them in a cell
+    if head.startswith(_UTF32):
+        return "UTF-32"
     even, odd = head[::2].count(0), head[1::2].count(0)
     other = max(even, odd) * 3 >= len(head) and min(even, odd) * 20 <= max(even, odd)
-    return head.startswith(_UTF16) or (len(head) >= 8 and other)
+    return "UTF-16" if head.startswith(_UTF16) or (len(head) >= 8 and other) else None
 
 
 # --- keys in a line, counted in its bytes ---------------------------------------------------------------------------

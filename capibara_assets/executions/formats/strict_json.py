@@ -59,6 +59,34 @@ def parse_values(data: bytes) -> list[Any]:
     return values
 
 
+def written_values(data: bytes) -> list[bytes]:
+    """The values that follow one another in `data`, or the items of the one list in it, each as it is written.
+
+    Only brackets, commas and quotes are looked at, so that one which is no JSON costs none of the others. Empty where a
+    bracket is not closed, or there is anything beside objects and lists.
+    """
+    text = data.decode("utf-8-sig", "surrogateescape")
+    depth, at, commas = 0, 0, list[int]()
+    values: list[tuple[int, int]] = []
+    for token in _TOKEN.finditer(text):
+        if depth == 0 and (token[0] not in ("{", "[") or _after_space(text, at) != token.start()):
+            return []
+        if token[0] in ("{", "["):
+            values += [(token.start(), len(text))] if depth == 0 else []
+            depth += 1
+        elif token[0] in ("}", "]"):
+            depth, at = depth - 1, token.end()
+            values[-1] = (values[-1][0], at)
+        elif token[0] == "," and depth == 1:
+            commas.append(token.start())
+    if depth or _after_space(text, at) != len(text):
+        return []
+    if len(values) == 1 and text[values[0][0]] == "[" and commas:
+        begin, end = values[0]
+        values = list(zip([begin + 1, *(comma + 1 for comma in commas)], [*commas, end - 1], strict=True))
+    return [text[begin:end].strip(" \t\r\n").encode("utf-8", "surrogateescape") for begin, end in values]
+
+
 def closed_json(data: bytes) -> bytes | None:
     """A JSON object or list whose end is missing, closed behind its last whole element.
 

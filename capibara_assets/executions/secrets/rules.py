@@ -39,7 +39,6 @@ _PUBLIC = re.compile(
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
 # what detect-secrets lets stand between a name and its value, and the same without three ways to divide the blanks
 _BETWEEN, _BETWEEN_ONCE = "(?: *)(?:=|:|:=|=>| +|::)(?: *)", "(?: *+(?:=>?|::|:=?)| ) *+"
-_SHORT = 1000  # characters of a text in which each anchor is sought by itself
 _LONGEST = 500  # characters of a part of a stretch (`Rule.parts`), and of a tail by which a match is judged
 
 
@@ -133,7 +132,7 @@ def masked(text: str, secrets: Sequence[Secret]) -> str:
 
 def rules_for(text: str, rules: Sequence[Rule]) -> list[Rule]:
     """The rules that have an anchor in `text`; no other can match in it."""
-    if len(text) > _SHORT and rules is provider_rules():
+    if rules is provider_rules():
         as_written, lowered_anchors = _every_anchor()
         numbers = as_written.rules_in(text) | lowered_anchors.rules_in(text.lower())
         return [rules[number] for number in sorted(numbers)]

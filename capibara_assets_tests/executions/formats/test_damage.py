@@ -121,8 +121,9 @@ def test_documents_that_are_no_logs_wait_for_nothing(tmp_path: Path) -> None:
         yaml.safe_dump(enveloped()).encode(),
         yaml.safe_dump_all(enveloped()).encode(),
         zipped({"a.jsonl": jsonl(enveloped()).decode().encode("utf-16")}, zipfile.ZIP_STORED),
+        zipped({"a.jsonl": jsonl(enveloped()).decode().encode("utf-32")}, zipfile.ZIP_STORED),
     ],
-    ids=["rows of a database", "YAML", "documents of YAML", "UTF-16 in a zip"],
+    ids=["rows of a database", "YAML", "documents of YAML", "UTF-16 in a zip", "UTF-32 in a zip"],
 )
 def test_envelopes_are_read_from_any_container(data: bytes, tmp_path: Path) -> None:
     assert Told(tmp_path, "log", data) == {"executions": 4, "reasons": [], "pending": 0}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, LogPart, is_whole, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_line
+from capibara_assets.executions.formats.strict_json import written_values
 from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
@@ -95,7 +96,16 @@ def pretty(value: Any) -> list[bytes]:
         (pretty(TRACE), FileLayout.DOCUMENT),
         (pretty([EVENT]), FileLayout.DOCUMENT),
         (pretty({"logs": [ENTRY]}), FileLayout.DOCUMENT),
+        ([b"[" + line(envelope()) + b",", line(envelope()) + b",", line(envelope()) + b"]"], FileLayout.DOCUMENT),
+        ([b"[" + line(envelope()), b"," + line(envelope()), b"]"], FileLayout.DOCUMENT),
+        ([b"[" + line(envelope()) + b",", line(envelope()), b"]"], FileLayout.DOCUMENT),
+        ([b"[" + line(envelope()) + b", " + line(EVENT) + b",", *pretty(envelope()), b"]"], FileLayout.DOCUMENT),
+        ([b"[" + line(envelope()) + b","] * 1 + [line(envelope()) + b","] * 19, FileLayout.DOCUMENT),
         ([b'{"sandbox_id": "i0",', line(envelope())], FileLayout.LINES),  # its first line was cut off
+        ([b"[" + line(envelope()) + b",", line(envelope())], FileLayout.LINES),
+        ([b"[" + line(envelope()) + b",", *[line(envelope())] * 19], FileLayout.LINES),
+        ([b"[" + line(envelope()), line(envelope())], FileLayout.LINES),
+        ([line([envelope()]), line([envelope()])], FileLayout.LINES),
         ([line({"bullets": {}, "sections": {}})], FileLayout.OTHER),
         (pretty({"bullets": {"a-1": {"content": "code"}}}), FileLayout.OTHER),
         ([b"## STRATEGIES", b"[shr-00001] read the code first"], FileLayout.OTHER),
@@ -134,6 +144,61 @@ def test_a_document_may_hold_many_envelopes_and_each_is_judged_alone() -> None:
         assert isinstance(second.content, Fault)
         assert (second.content.reason, second.content.detail[:7]) == ("type:code", "part 2:")
         assert json.loads(second.data) == records[1]
+
+
+BAD = {
+    b"null": "not_an_object",
+    b"7": "not_an_object",
+    b'{"a": 1}': "missing:sandbox_id",
+    b'{"a": 1, "a": 2}': "duplicate_key:a",
+    b'{"a": "\xff, [{"}': "invalid_utf8",
+    b'{"a": oops}': "invalid_json",
+    b"": "invalid_json",
+    b"[" * 300 + b"]" * 300: "invalid_record",
+    b"[" * 200_000 + b"]" * 200_000: "invalid_record",
+}
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad[:12].decode("ascii", "replace"))
+@pytest.mark.parametrize("between", [b", ", b",\n", b"\n,"])
+def test_a_bad_element_costs_itself(bad: bytes, between: bytes, tmp_path: Path) -> None:
+    records = [envelope(f'print("[{n}, {{")', execution_id=f"e{n}") for n in range(5)]
+    written = [line(record) for record in records]
+    (tmp_path / "a.json").write_bytes(b"[" + between.join([*written[:3], bad, *written[3:]]) + b"]")
+    ingest = read_experience(tmp_path, now=NOW)
+    assert sorted(ingest.executions["code"]) == [record["code"] for record in records]
+    (refused,) = ingest.quarantine.rows(named=True)
+    assert (refused["reason"], refused["detail"][:7]) == (BAD[bad], "part 4:")
+    assert refused["text"].encode() == bad[: 64 << 10].decode("utf-8", "replace").encode()
+    assert ingest.summary["pending"] == 0
+
+
+def test_of_values_that_follow_one_another_a_bad_one_costs_itself(tmp_path: Path) -> None:
+    documents = [json.dumps(envelope(execution_id=f"e{n}"), indent=1).encode() for n in range(3)]
+    documents[1] = documents[1].replace(b'"code"', b'"sandbox_id": "", "code"')
+    (tmp_path / "a.json").write_bytes(b"\n".join(documents) + b"\n")
+    ingest = read_experience(tmp_path, now=NOW)
+    assert sorted(ingest.executions["execution_id"]) == ["e0", "e2"]
+    assert ingest.quarantine["reason"].to_list() == ["duplicate_key:sandbox_id"]
+
+
+@pytest.mark.parametrize(
+    ("data", "written"),
+    [
+        (b' [1, {"a,": [2, 3]} ,"]" ] ', [b"1", b'{"a,": [2, 3]}', b'"]"']),
+        (b'{"a": "\\"}"}\n[1, 2]', [b'{"a": "\\"}"}', b"[1, 2]"]),
+        (b"[1]", [b"[1]"]),
+        (b"[]", [b"[]"]),
+        (b"[1, 2", []),
+        (b'[1, "2]', []),
+        (b"[1, 2] 3", []),
+        (b"1, [2]", []),
+        (b"]", []),
+        (b"", []),
+    ],
+)
+def test_values_are_told_apart_as_they_are_written(data: bytes, written: list[bytes]) -> None:
+    assert written_values(data) == written
 
 
 @pytest.mark.parametrize("data", [b"[]", b"[1, 2]", b'["a"]', b"42", b'"x"', b"null", b"[[]]"])

@@ -28,8 +28,8 @@ def test_every_line_is_found_at_its_offset(tmp_path: Path, encoding: str, texts:
     path.write_bytes(ENCODERS[encoding](content))
     reader = LineReader(path)
     found = list(reader)
-    assert [item.data for item in found] == [b"{}", *texts] or lines._is_utf16(content)
-    if not lines._is_utf16(content):
+    assert [item.data for item in found] == [b"{}", *texts] or lines._wide_encoding(content)
+    if not lines._wide_encoding(content):
         assert all(content[item.offset :].startswith(item.data) for item in found)
         assert [item.number for item in found] == list(range(1, len(texts) + 2))
     assert reader.digest == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -86,12 +86,14 @@ def test_the_last_line_without_a_line_feed_is_marked(tmp_path: Path) -> None:
     assert [item.ended for item in LineReader(tmp_path / "f")] == [True, False]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_is_one_fault_of_the_file(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "f").write_bytes('{"code": "x"}\n'.encode(encoding) * 20)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_wide_encoding_is_one_fault_of_the_file(tmp_path: Path, encoding: str) -> None:
+    mark = "\ufeff" if encoding == "utf-32-be" else ""
+    (tmp_path / "f").write_bytes((mark + '{"code": "x"}\n' * 20).encode(encoding))
     reader = LineReader(tmp_path / "f")
     assert [item.number for item in reader] == [0]
-    assert reader.fault == "invalid_utf8"
+    named = encoding[:6].upper()
+    assert (reader.fault, reader.detail) == ("invalid_utf8", f"the file is {named}; save it as UTF-8")
     assert reader.digest == hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest()
 
 
