@@ -22,7 +22,7 @@ PAGE = "evaluation.html"
     partitions_def=domains,
     group_name="evaluation",
     kinds={"parquet", "json"},
-    code_version="8",
+    code_version="9",
     deps=[
         moe_dataset,
         consolidated_playbook,

@@ -35,7 +35,7 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
 
 #: Part of the keys of kept verdicts; raise it when verdicts may come out differently.
-FORMAT = 5
+FORMAT = 6
 MEMORY_MIB = 1024
 _UNCERTAIN = frozenset({"wall", "lost", "garbled"})
 _PATIENCE = 1.0, 2.0

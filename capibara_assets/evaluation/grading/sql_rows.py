@@ -20,7 +20,8 @@ class SqlRun:
     Attributes:
         cells: of the last statement that gave rows: `columns` (how many), `rows`, and whether there were `more`; None:
             no statement did.
-        changed: tables and views that were there before.
+        changed: tables and views whose rows or definition changed, those made and dropped, and so `trigger NAME` and
+            `index NAME`.
     """
 
     cells: Mapping[str, Any] | None

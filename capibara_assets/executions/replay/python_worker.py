@@ -287,15 +287,18 @@ def run_sql(request: Json, progress: mmap.mmap) -> Json:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     answer: Json = {}
-    changed: list[list[str]] = []  # by each cell, of what there was before it
+    changed: list[list[str]] = []  # by each cell: tables that were there before it, and what it made or dropped
     for index, cell in enumerate(request["cells"]):
         begin_cell(index, request, progress)
+        before = sql_worker.schema(connection)
         changing = sql_worker.watch_changes(connection)
         executed = sql_worker.run(connection, cell, request["wall_s"])
         connection.set_authorizer(None)
-        changed.append(sorted(changing))
         if executed.get("timeout"):
             return {"ended": "wall"}
+        after = sql_worker.schema(connection)
+        changing |= {name for name in before | after if before.get(name) != after.get(name)}
+        changed.append(sorted(changing))
         failure = executed["error"]
         answer = {
             "results": [{"text": each["text"], "main": True} for each in executed["results"]],

@@ -11,6 +11,12 @@ from typing import Any
 
 MAX_ROWS = 200
 Row = tuple[Any, ...]
+# In hexadecimal digits: what a statement wrote into the schema itself need not be UTF-8. Of what is there for the
+# session alone only triggers, which act on the tables that stay.
+_SCHEMA = r"""
+SELECT type, hex(lower(name)), hex(sql) FROM main.sqlite_master WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\'
+UNION ALL SELECT type, hex('temp.' || lower(name)), hex(sql) FROM temp.sqlite_master WHERE type = 'trigger'
+"""
 _WRITING = (
     sqlite3.SQLITE_INSERT,
     sqlite3.SQLITE_UPDATE,
@@ -94,6 +100,16 @@ def watch_changes(connection: sqlite3.Connection) -> set[str]:
 
     connection.set_authorizer(noted)
     return changed
+
+
+def schema(connection: sqlite3.Connection) -> dict[str, str]:
+    """What a database holds (tables and views by their name, others as `trigger NAME`), and its statement."""
+    try:
+        rows = connection.execute(_SCHEMA).fetchall()
+    except sqlite3.DatabaseError as error:  # a statement wrote into it what SQLite does not read
+        return {"the schema": str(error)}
+    names = [(kind, bytes.fromhex(name).decode("utf-8", "replace"), text) for kind, name, text in rows]
+    return {name if kind in ("table", "view") else f"{kind} {name}": text for kind, name, text in names}
 
 
 def run(connection: sqlite3.Connection, code: str, timeout_s: float) -> dict[str, Any]:
