@@ -53,15 +53,15 @@ def parse_record(record: Record, format: str | None = None) -> ParsedRecord:
         format: a key of FORMATS; None detects it by the record's fields.
 
     Raises:
-        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported, unrecoverable or
-            invalid_unicode; the detail says what was found and what to do.
+        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported, unrecoverable,
+            invalid_unicode or nul_character; the detail says what was found and what to do.
     """
     name = format or format_of(record)
     for needed in FORMATS[name]:
         if record.get(needed) is None:
             raise Fault(f"missing:{needed}", f"{name} needs the field {needed}; this record has {_fields(record)}")
     messages = checked_turns(_READERS[name](record))
-    language = record.get("language")
+    language = _stated(record, "language")
     return ParsedRecord(
         messages,
         name,
@@ -179,8 +179,11 @@ def _turn(turn: Any, where: str, role_field: str, content_field: str) -> Message
         raise Fault("role", f"{where}.{role_field} is {str(role)[:40]!r}: known are {known}; tools' turns are not")
     if turn.get("tool_calls") or turn.get("function_call"):
         raise Fault("unsupported", f"{where} calls a tool: only text can be trained")
-    if turn.get("weight") == 0:
-        raise Fault("unsupported", f"{where} has weight 0: every assistant turn is trained; leave it out")
+    weight = turn.get("weight", 1)
+    if not (weight is None or isinstance(weight, int | float)):
+        raise Fault(f"type:{where}.weight", f"expected a number, found {json_type(weight)}")
+    if weight is not None and not weight > 0:  # NaN is none
+        raise Fault("unsupported", f"{where} has weight {str(weight)[:40]}: every assistant turn is trained; leave it out")
     return {"role": _ROLES[role.lower()], "content": _content(turn.get(content_field), f"{where}.{content_field}")}
 
 
@@ -203,12 +206,15 @@ def _text(value: Any, where: str) -> str:
 def _whole(text: str, where: str) -> str:
     if (half := SURROGATE.search(text)) is not None:
         raise Fault("invalid_unicode", f"{where} has {half[0]!a}, half of a character: write its text in UTF-8")
+    if "\0" in text:  # what redaction puts in place of what it found
+        raise Fault("nul_character", f"{where} has a NUL at character {text.index(chr(0))}: leave it out")
     return text
 
 
 def _stated(record: Record, name: str) -> str | None:
     value = record.get(name)
-    return _whole(value, name) if isinstance(value, str) and value.strip() else None
+    text = "" if value is None else _text(value, name)
+    return text if text.strip() else None
 
 
 def _fields(record: Record) -> str:

@@ -74,6 +74,17 @@ def test_formats(record: dict[str, Any], form: str, messages: list[dict[str, str
         ({"messages": [{"role": "tool", "content": "x"}, *TURNS]}, "role", r"messages\[0\].role is 'tool'"),
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": [1]}]}, "unsupported", "calls a tool"),
         ({"messages": [TURNS[0], {**TURNS[1], "weight": 0}]}, "unsupported", "weight 0"),
+        ({"messages": [TURNS[0], {**TURNS[1], "weight": -(10**400)}]}, "unsupported", "weight -1000"),
+        ({"messages": [TURNS[0], {**TURNS[1], "weight": float("nan")}]}, "unsupported", "weight nan"),
+        ({"messages": [TURNS[0], {**TURNS[1], "weight": "0"}]}, "type:messages[1].weight", "found text"),
+        ({"messages": [TURNS[0], {**TURNS[1], "weight": []}]}, "type:messages[1].weight", "found a list"),
+        ({"prompt": "a", "completion": "b", "licence": {"a": 1}}, "type:licence", "found an object"),
+        ({"prompt": "a", "completion": "b", "license": float("nan")}, "type:license", "found a number"),
+        ({"prompt": "a", "completion": "b", "source": ["s"]}, "type:source", "found a list"),
+        ({"prompt": "a", "completion": "b", "language": {}}, "type:language", "found an object"),
+        ({"prompt": "a\0b", "completion": "b"}, "nul_character", "prompt has a NUL at character 1"),
+        ({"prompt": "a", "completion": "b", "source": "\0"}, "nul_character", "source has a NUL"),
+        ({"text": "<s>[INST] a [/INST] b\0 </s>"}, "nul_character", "text has a NUL"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "unsupported", "no text"),
         ({"messages": "a"}, "type:messages", "found text"),
     ],
@@ -94,8 +105,13 @@ def test_a_named_format_settles_an_ambiguous_record():
 def test_what_a_record_states_about_itself():
     found = parse_record({"messages": TURNS, "license": "MIT", "source": "s", "language": "sql"})
     assert (found.licence, found.source, found.language) == ("MIT", "s", "sql")
-    found = parse_record({"messages": TURNS, "language": "en"})
+    found = parse_record({"messages": TURNS, "language": "en", "licence": None, "license": " ", "source": ""})
     assert (found.licence, found.source, found.language) == (None, None, None)
+
+
+@pytest.mark.parametrize("weight", [1, 0.5, 10**400, None, True])
+def test_a_weight_above_0_is_no_fault(weight: float | None):
+    assert parse_record({"messages": [TURNS[0], {**TURNS[1], "weight": weight}]}).messages == AB
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
