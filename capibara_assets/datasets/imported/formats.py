@@ -183,7 +183,8 @@ def _turn(turn: Any, where: str, role_field: str, content_field: str) -> Message
     if not (weight is None or isinstance(weight, int | float)):
         raise Fault(f"type:{where}.weight", f"expected a number, found {json_type(weight)}")
     if weight is not None and not weight > 0:  # NaN is none
-        raise Fault("unsupported", f"{where} has weight {str(weight)[:40]}: every assistant turn is trained; leave it out")
+        found = str(weight)[:40]
+        raise Fault("unsupported", f"{where} has weight {found}: every assistant turn is trained; leave it out")
     return {"role": _ROLES[role.lower()], "content": _content(turn.get(content_field), f"{where}.{content_field}")}
 
 

@@ -207,6 +207,24 @@ def test_each_execution_is_in_the_table_once_whatever_the_files(tmp_path: Path) 
     assert len(digests) == 1
 
 
+def test_of_two_executions_at_one_time_neither_names_nor_order_decide(tmp_path: Path) -> None:
+    one, other = (
+        b"".join(line(envelope(f"print({which}, {n})", execution_id=f"e{n}")) + b"\n" for n in range(12))
+        for which in range(2)
+    )
+    kept = []
+    for number, files in enumerate([(one, other), (other, one), (one + other,), (other + one,)]):
+        logs, ledger = tmp_path / str(number), tmp_path / f"ledger-{number}"
+        logs.mkdir()
+        for name, data in zip("ba", files, strict=False):
+            (logs / f"{name}.jsonl").write_bytes(data)
+            with ingest(logs, now=NOW, processes=1, ledger=ledger) as tables:
+                read = tables.load()
+        kept.append(read.executions["code"].to_list())
+        assert read.quarantine["reason"].to_list() == ["conflicting_execution_id"] * 12
+    assert kept == [kept[0]] * 4
+
+
 def test_the_same_execution_in_another_formatting_is_the_same(tmp_path: Path) -> None:
     record = envelope(execution=executed(stdout="a"))
     other = dict(reversed(record.items())) | {"execution": {"results": [], "logs": {"stdout": ["a"], "stderr": []}}}
