@@ -1,8 +1,8 @@
 """Remove a record's traces from Dagster's run and event databases: values are rewritten, and old pages emptied.
 
 Works on any SQL database through SQLAlchemy: every text column of every table is read. Events keep their form, so that
-Dagster still reads them; an event that published a removed artifact loses all its previews, whether they show the
-record or others.
+Dagster still reads them; an event that published a removed artifact loses all its previews, tables of counts and
+documents, whether they show the record or others: a table by source names one that only the record had.
 """
 
 import json
@@ -24,6 +24,8 @@ from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.mirror import file_system
 
 NOTE = "(removed: a record was forgotten)"
+_TELLING = ("records", "md_str", "data")  # entries of tables, Markdown and JSON, which show what a result holds
+_READ_LATER = ("inputs", "checkpoints", "cost", "outcome")  # JSON of the result itself, which later stages read
 _WAIT_S = 20.0
 
 
@@ -252,7 +254,7 @@ def _published_removed(entries: Sequence[Any], digests: Collection[str]) -> bool
 
 def _without_preview(entry: Any) -> Any:
     data = entry.get("entry_data") if isinstance(entry, dict) else None
-    if not isinstance(data, dict) or "records" not in data:
+    if not isinstance(data, dict) or entry.get("label") in _READ_LATER or not any(name in data for name in _TELLING):
         return entry
     return {**entry, "entry_data": {"__class__": "TextMetadataEntryData", "text": NOTE}}
 

@@ -18,6 +18,7 @@ from capibara_assets.metadata import preview
 
 CANARY = "kanarienvogel_sings_at_noon"
 DIGEST, OTHER = "a" * 64, "b" * 64
+SOURCE = "vogelwarte"
 
 
 def test_json_keeps_its_form() -> None:
@@ -52,7 +53,14 @@ def materialized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def shown(config: dict) -> dg.MaterializeResult:  # type: ignore[type-arg]
         frame = pl.DataFrame({"code": [config["code"], "a neighbour"]})
         return dg.MaterializeResult(
-            metadata={"digest": config["digest"], "preview": preview(frame), "rows": 2},
+            metadata={
+                "preview": preview(frame),
+                "quality": dg.MetadataValue.md(f"| source |\n| --- |\n| {SOURCE} |"),
+                "statistics": dg.MetadataValue.json({"sources": {SOURCE: 2}}),
+                "rows": 2,
+                "inputs": dg.MetadataValue.json({"upstream": {"logs": OTHER}}),
+                "digest": config["digest"],
+            },
             data_version=dg.DataVersion(config["digest"]),
         )
 
@@ -94,7 +102,10 @@ def test_no_byte_stays_and_dagster_reads_on(home: Path) -> None:
         assert [one["digest"].value for one in found] == [OTHER, DIGEST, DIGEST]
         assert [one["rows"].value for one in found] == [2, 2, 2]
         assert isinstance(found[0]["preview"], dg.TableMetadataValue)
-        assert [one["preview"].value for one in found[1:]] == [NOTE, NOTE]
+        for name in ("preview", "quality", "statistics"):
+            assert [one[name].value for one in found[1:]] == [NOTE, NOTE], "a table by source names the record's, too"
+        assert SOURCE in str(found[0]["quality"].value) and found[0]["statistics"].value == {"sources": {SOURCE: 2}}
+        assert [one["inputs"].value for one in found] == 3 * [{"upstream": {"logs": OTHER}}], "later stages read them"
         latest = instance.get_latest_materialization_event(dg.AssetKey("shown"))
         assert latest is not None and latest.asset_materialization is not None
         assert len(instance.get_runs()) == 3
