@@ -1,4 +1,7 @@
-"""Searches files of any form, objects and databases for values that the readers of logs redacted."""
+"""Searches files of any form, objects and databases for secrets: values that the readers of logs redacted, and shapes.
+
+Where no reader passed (captured output, notes, copies), a value that no log held is told by its provider's shape.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,9 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import sqlalchemy as sql
 
+from capibara_assets.executions.secrets.rules import Secret
 from capibara_assets.executions.secrets.seen import SeenSecrets
+from capibara_assets.executions.secrets.shaped import find_shaped
 from capibara_assets.lineage.checkpoints import has_checkpoints, searched_checkpoints, title
 from capibara_assets.lineage.history import objects, stored_texts, text_columns
 from capibara_assets.lineage.traces import readings
@@ -23,7 +28,7 @@ _AT_ONCE = 1000  # texts of a database
 
 @dataclass(frozen=True)
 class SecretPlace:
-    """A file, object or database with redacted values. They are not shown and not kept, only used to rewrite it."""
+    """A file, object or database with secrets. They are not shown and not kept, only used to rewrite it."""
 
     place: str
     kinds: tuple[str, ...]
@@ -31,13 +36,11 @@ class SecretPlace:
 
 
 def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()) -> list[SecretPlace]:
-    """The files below some folders that hold a redacted value: raw, compressed, as table, or in a database.
+    """The files below some folders that hold a secret: raw, compressed, as table, or in a database.
 
     Args:
         skip: folders and files that are left out.
     """
-    if not seen:
-        return []
     files = sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()})
     wanted = [path for path in files if not any(path.is_relative_to(other) for other in skip)]
     return [place for path in tracked(wanted, "files") if (place := _of_file(path, seen, str(path))) is not None]
@@ -45,8 +48,6 @@ def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()
 
 def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:
     """As `scan`, for a folder on an object store: one object after the other is fetched."""
-    if not seen:
-        return []
     system, _ = file_system(location)
     places = []
     with TemporaryDirectory() as folder:
@@ -59,8 +60,6 @@ def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:
 
 def scan_database(name: str, connection: sql.Connection, seen: SeenSecrets) -> list[SecretPlace]:
     """As `scan`, for a database on a server, which is called `name`."""
-    if not seen:
-        return []
     places = [
         _of_texts(_together(text for _, text in stored_texts(connection, column)), seen, f"{name}: {column}")
         for column in text_columns(connection)
@@ -69,11 +68,11 @@ def scan_database(name: str, connection: sql.Connection, seen: SeenSecrets) -> l
 
 
 def scan_checkpoints(store: ArtifactStore, seen: SeenSecrets) -> list[str]:
-    """Titles of the checkpoints with a redacted value in their files or description."""
-    if not seen or not has_checkpoints(store):
+    """Titles of the checkpoints with a secret in their files or description."""
+    if not has_checkpoints(store):
         return []
     titles = searched_checkpoints(
-        store, lambda text: bool(seen.find(text)), lambda path: _of_file(path, seen, path.name) is not None
+        store, lambda text: bool(_secrets(text, seen)), lambda path: _of_file(path, seen, path.name) is not None
     )
     return [title(one) for one in titles]
 
@@ -91,6 +90,10 @@ def _of_file(path: Path, seen: SeenSecrets, name: str) -> SecretPlace | None:
 def _of_texts(texts: Iterable[str], seen: SeenSecrets, name: str) -> SecretPlace | None:
     values: dict[str, str] = {}
     for text in texts:
-        if seen.holding(pl.Series([text]))[0]:
-            values |= {text[secret.start : secret.end]: secret.kind for secret in seen.find(text)}
+        values |= {text[secret.start : secret.end]: secret.kind for secret in _secrets(text, seen)}
     return SecretPlace(name, tuple(sorted(set(values.values()))), frozenset(values)) if values else None
+
+
+def _secrets(text: str, seen: SeenSecrets) -> list[Secret]:
+    redacted = seen.find(text) if seen.holding(pl.Series([text]))[0] else []
+    return [*find_shaped(text), *redacted]  # of one value under two kinds the session's stays

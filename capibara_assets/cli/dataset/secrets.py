@@ -1,4 +1,4 @@
-"""`capibara secrets`: searches all files of a deployment for secrets that were redacted from logs."""
+"""`capibara secrets`: searches all files of a deployment for secrets, redacted from logs or of a provider's shape."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class SecretsLeft:
-    """Places in a deployment that still hold redacted secrets."""
+    """Places in a deployment that hold secrets."""
 
     places: "list[SecretPlace]"
     checkpoints: list[str]
@@ -40,7 +40,7 @@ class SecretsLeft:
 @AS_JSON
 @shows_progress("searching")
 def secrets(clean: bool, as_json: bool) -> None:
-    """Search every table, cache, report, event and log for secrets that were redacted in the logs.
+    """Search every table, cache, report, event and log for secrets: redacted in the logs, or of a provider's shape.
 
     Buckets and PostgreSQL are searched, too. Exit code 1: one is left. Places are named, secrets are not shown. A table
     or cache holds one where it was written before its reader knew it: run the graph again, then delete the older one.
@@ -64,13 +64,13 @@ def secrets(clean: bool, as_json: bool) -> None:
     else:
         for line in [*(f"rewritten: {path}" for path in rewritten), *left.lines()]:
             click.echo(line)
-        click.echo(f"{len(left.lines()) or 'no'} place(s) hold a redacted secret")
+        click.echo(f"{len(left.lines()) or 'no'} place(s) hold a secret")
     if left.lines():
         raise SystemExit(FOUND)
 
 
 def search(deployment: Deployment) -> SecretsLeft:
-    """Search all that a deployment keeps for values that the readers of its logs redacted."""
+    """Search all that a deployment keeps for values that the readers of its logs redacted, and for providers' shapes."""
     from capibara_assets.cli.graph.instance import open_instance
     from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.lineage.secret_scan import scan, scan_checkpoints, scan_database, scan_objects
@@ -94,6 +94,6 @@ def require_clean(deployment: Deployment) -> None:
     """Raise InputError: something of the deployment holds a secret, so nothing is handed out."""
     if places := search(deployment).lines():
         raise InputError(
-            f"{len(places)} place(s) hold a secret that was redacted in the logs, so nothing was exported: "
-            f"{'; '.join(places[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's history"
+            f"{len(places)} place(s) hold a secret that was redacted in the logs or has a provider's shape, so nothing was "
+            f"exported: {'; '.join(places[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's history"
         )

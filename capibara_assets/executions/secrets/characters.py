@@ -116,6 +116,18 @@ def improbable(value: str) -> bool:
     )
 
 
+def one_case_at_random(value: str) -> bool:
+    """Whether letters of one case and digits, sixteen and more, make no words: keys in base 32 and base 36.
+
+    Of a hundred thousand words of code one is.
+    """
+    longest = max(re.split(r"[-_./:=+%~]", value), key=len)
+    if len(longest) < 16 or value not in (value.lower(), value.upper()) or set(longest) <= HEX:
+        return False
+    letters = longest.lower()
+    return mingled(longest) and entropy(longest) >= 3.4 and in_words(letters) <= 0.35 and _rare_pairs(letters) >= 2
+
+
 def _rare_pairs(value: str) -> int:
     """How many letters are followed by one that hardly follows them in words."""
     return sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1))

@@ -120,6 +120,11 @@ def access_key_id(value: str) -> bool:
     return filled_in(value) and not _BASES.issuperset(value)
 
 
+def provider_example(value: str) -> bool:
+    """Whether a key is the example of a provider's documentation: AKIAIOSFODNN7EXAMPLE."""
+    return _PLACEHOLDER.search(value) is not None
+
+
 def random_looking(value: str) -> bool:
     """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)

@@ -14,9 +14,10 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.executions.secrets.characters import MINGLED
+from capibara_assets.executions.secrets.characters import MINGLED, one_case_at_random
 from capibara_assets.executions.secrets.plausibility import random_looking
 from capibara_assets.executions.secrets.rules import Secret
+from capibara_assets.executions.secrets.shaped import has_shape
 
 SEEN: dict[str, Any] = {"digest": pl.Binary(), "length": pl.Int64(), "kind": pl.String()}
 """Columns of a table of seen values."""
@@ -28,9 +29,10 @@ _OF_CONTENT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def kept_parts(value: str) -> Iterator[str]:
-    """The parts of a redacted value that are kept: random-looking, of characters that need no escape."""
+    """The parts of a redacted value that are kept: random-looking, or a provider's; none with what needs an escape."""
     for run in _RUN.findall(value):
-        if random_looking(run) and MINGLED.search(run) and not _OF_CONTENT.fullmatch(run):
+        telling = random_looking(run) or one_case_at_random(run) or has_shape(run)
+        if telling and MINGLED.search(run) and not _OF_CONTENT.fullmatch(run):
             yield run
 
 

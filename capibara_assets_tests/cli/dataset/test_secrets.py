@@ -160,6 +160,17 @@ def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(
         records = instance.fetch_materializations(dg.AssetKey("planted"), limit=1).records
         assert records[0].asset_materialization is not None, "Dagster still reads its history"
 
+def test_what_no_log_held_is_found_by_its_providers_shape(with_logs: Deployment) -> None:
+    """Captured output of a process, a note, a copy: no reader passed there."""
+    deployment = with_logs
+    token, example = "ghp" + "_q7RzT2mXc9LwVb4KpN8dHs3YfJ6gAe1UoWi0", "AKIA" + "IOSFODNN7EXAMPLE"
+    (deployment.work / "captured.log").write_text(f"key: {example}\ndigest: {'0f' * 20}\n")
+    assert left(code=0) == [], "the example of AWS's documentation, and a digest"
+    (deployment.work / "captured.log").write_text(f"Authorization: Bearer {token}\n")
+    assert [one.rpartition("/")[2] for one in left()] == ["captured.log (GITHUB_TOKEN)"]
+    with pytest.raises(InputError, match="or has a provider's shape, so nothing was exported"):
+        require_clean(deployment)
+
 
 @pytest.mark.extended
 def test_dagsters_history_in_postgres_is_searched_and_cleaned(

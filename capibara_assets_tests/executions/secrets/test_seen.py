@@ -50,6 +50,25 @@ def test_nothing_else_is(seen: SeenSecrets, text: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
+    [
+        "AKIA" + "Q3RZT7MXC9LWVB4K",  # twenty capitals and digits
+        "x7kq2wz9vjb4hn8rt3pf",  # base 36
+        "JBSWY3DPK5XXE3DFQZ7T",  # base 32
+    ],
+)
+def test_keys_of_letters_of_one_case_are_kept(value: str) -> None:
+    assert list(kept_parts(value)) == [value]
+    seen = SeenSecrets.of(seen_rows([(value, "SECRET")], KEY), KEY)
+    assert seen.replaced(f'{{"key": "{value}"}}') == '{"key": "<SECRET:0>"}'
+
+
+@pytest.mark.parametrize("value", ["python3-requests2-client", "HARBOUR2OBAN3PIERS", "AKIA" + "IOSFODNN7EXAMPLE"])
+def test_names_with_digits_and_examples_of_documentation_are_not(value: str) -> None:
+    assert list(kept_parts(value)) == []
+
+
+@pytest.mark.parametrize(
+    "value",
     ["postgres", "correct-horse-battery", "compute_average", "s3cret!", "a" * 40, "0f" * 20, "1b2c" * 16, "two words"],
 )
 def test_words_short_values_and_digests_of_content_are_secrets_of_their_session_alone(value: str) -> None:
