@@ -135,7 +135,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
         "secrets": (
             "dataset.secrets:secrets",
-            "Search every table, cache, report, event and log for secrets that were redacted in the logs.",
+            "Search every table, cache, report and log for secrets: redacted in the logs, or of a provider's shape.",
         ),
         "schema": (
             "dataset.schema:schema",

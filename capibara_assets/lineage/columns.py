@@ -9,8 +9,9 @@ import polars as pl
 
 from capibara_assets.errors import InputError, named, nearest
 from capibara_assets.executions.ingest.forgotten import tenants_named
-from capibara_assets.executions.ingest.ledger import Ledger
+from capibara_assets.executions.ingest.ledger import Ledger, ledger_table
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.foreign import stored_table
 
 ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")
 """Assets with whole executions, the ledger's source first."""
@@ -18,15 +19,21 @@ _NAMED = 5
 
 
 def columns(artifact: Artifact, table: str, names: Sequence[str]) -> pl.DataFrame:
-    """Read the named columns of a table, if present; only these are read from a local file."""
+    """Read the named columns of a table, if present; only these are read from a local file.
+
+    Raises:
+        IntegrityError: the table is missing or damaged.
+    """
     relative = f"{table}.parquet"
-    if artifact.path.protocol in ("", "file", "local"):
-        source: Path | io.BytesIO = Path(artifact.path.path) / relative
-    else:
-        source = io.BytesIO(artifact.read_bytes(relative))
-    scan = pl.scan_parquet(source)
+    if not artifact.is_local:
+        return _selected(pl.scan_parquet(io.BytesIO(artifact.read_bytes(relative))), names).collect()
+    with stored_table(Path(artifact.path.path) / relative, "materialize the asset again to replace it") as scan:
+        return _selected(scan, names).collect()
+
+
+def _selected(scan: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
     there = scan.collect_schema().names()
-    return scan.select([name for name in names if name in there]).collect()
+    return scan.select([name for name in names if name in there])
 
 
 def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
@@ -58,19 +65,16 @@ def executions_of(
             yield columns(artifact, "executions", wanted).filter(which)
     for ledger in ledgers:
         for generation in ledger.root.glob("generations/*/executions.parquet"):
-            scan = pl.scan_parquet(generation)
-            there = [name for name in wanted if name in scan.collect_schema().names()]
-            yield scan.select(there).filter(which).collect()
+            with ledger_table(generation) as scan:
+                yield _selected(scan, wanted).filter(which).collect()
 
 
 def quarantined(every: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: list[str]) -> pl.DataFrame:
     """The rows of every quarantine."""
     frames = [columns(artifact, "quarantine", wanted) for artifact in every if artifact.name == "e2b_logs"]
-    frames += [
-        pl.read_parquet(path, columns=wanted)
-        for ledger in ledgers
-        for path in ledger.root.glob("generations/*/quarantine.parquet")
-    ]
+    for path in (path for ledger in ledgers for path in ledger.root.glob("generations/*/quarantine.parquet")):
+        with ledger_table(path) as scan:
+            frames.append(scan.select(wanted).collect())
     if not frames:
         return pl.DataFrame(schema={name: pl.Int64 if name == "line" else pl.String for name in wanted})
     return pl.concat(frames).unique(maintain_order=True)

@@ -23,7 +23,7 @@ from capibara_assets.executions.ingest.forgotten import (
     tombstone,
 )
 from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS
-from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger
+from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger, ledger_table
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.columns import columns, executions_of, quarantined, tenant_executions
 from capibara_assets.lineage.history import objects_holding
@@ -347,7 +347,8 @@ def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
     with ledger.reading() as last:
         if last is None:
             return pl.DataFrame()
-        rows = pl.scan_parquet(last.index).filter(pl.col("execution_id").is_in(wanted)).collect()
+        with ledger_table(last.index) as index:
+            rows = index.filter(pl.col("execution_id").is_in(wanted)).collect()
     names = pl.DataFrame(
         {"file": range(len(last.names)), "name": last.names}, schema={"file": pl.Int64, "name": pl.String}
     )
@@ -392,10 +393,12 @@ def _tombstones(
 def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:
     """Whether the ledger's last generation holds one of the executions."""
     with ledger.reading() as last:
-        return last is not None and any(
-            bool(pl.scan_parquet(path).select(pl.col("execution_id").is_in(wanted).any()).collect().item())
-            for path in (last.executions, last.index)
-        )
+        return last is not None and any(_names_one(path, wanted) for path in (last.executions, last.index))
+
+
+def _names_one(path: Path, wanted: Sequence[str]) -> bool:
+    with ledger_table(path) as table:
+        return bool(table.select(pl.col("execution_id").is_in(wanted).any()).collect().item())
 
 
 def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:

@@ -16,6 +16,8 @@ from pathlib import Path
 import polars as pl
 import zstandard
 
+from capibara_assets.storage.foreign import read_by_library
+
 TEXTS = ("code", "task", "stdout", "stderr", "result_text", "error_value", "traceback")
 """Columns of Execution that hold what a record says; its licence and source are attribution and stay with adapters."""
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;=()\[\]{}+*/%@#!?$^~|-]{12,}")  # the same in UTF-8, JSON, HTML and SQL
@@ -190,6 +192,11 @@ def _text_of_tensors(data: mmap.mmap) -> int:
 
 
 def _decoded(path: Path, head: bytes) -> Iterator[bytes]:
+    with read_by_library(f"{path} cannot be searched, since it is damaged (remove it, or mend it)"):
+        yield from _decompressed(path, head)
+
+
+def _decompressed(path: Path, head: bytes) -> Iterator[bytes]:
     for magic, opened in ((_GZIP, gzip.open), (_BZIP2, bz2.open), (_XZ, lzma.open)):
         if head.startswith(magic):
             with opened(path, "rb") as stream:

@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from capibara_assets.errors import ClusterSilent, InputError, ambiguous
+from capibara_assets.errors import ClusterSilent, InputError, IntegrityError, ambiguous
 from capibara_assets.processes import clouds
 from capibara_assets.processes.groups import end_group
 from capibara_assets.processes.identity import Process
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import parse_json, write_json_atomic
 
 Kind = Literal["local", "pipes", "remote"]
@@ -82,18 +83,29 @@ class Jobs:
         self.folder = home / "jobs"
 
     def all(self) -> list[Job]:
-        """Every recorded job, the oldest first."""
-        jobs = [job for path in self.folder.glob("*.json") if (job := _read(path)) is not None]
+        """Every recorded job that can be read, the oldest first."""
+        jobs = [job for path in self.folder.glob("*.json") if isinstance(job := _read(path), Job)]
         return sorted(jobs, key=lambda job: (job.started, job.id))
+
+    def damaged(self, name: str = "") -> list[str]:
+        """What is wrong with each file of a job, whose id begins with `name`, that cannot be read; sorted."""
+        return [
+            wrong
+            for path in sorted(self.folder.glob("*.json"))
+            if path.name.startswith(name) and isinstance(wrong := _read(path), str)
+        ]
 
     def find(self, name: str) -> Job:
         """The job whose id begins with `name`; `latest` is the one started last.
 
         Raises:
             InputError: no job or several match.
+            IntegrityError: none matches but one whose file is damaged.
         """
         known = self.all()
         matches = known[-1:] if name == "latest" else [job for job in known if job.id.startswith(name)]
+        if not matches and (damaged := self.damaged("" if name == "latest" else name)):
+            raise IntegrityError("; ".join(damaged))
         if len(matches) != 1:
             ids = ambiguous([job.id for job in matches])
             raise InputError(
@@ -144,7 +156,8 @@ class Jobs:
         Args:
             code: exit code, negative or above 128 for a signal; None: it failed without one.
         """
-        current = _read(self.folder / f"{job.id}.json") or job
+        recorded = _read(self.folder / f"{job.id}.json")
+        current = recorded if isinstance(recorded, Job) else job  # a damaged record is written anew
         if current.state == "stopped":
             return self.write(replace(current, code=code))
         by_request = code is not None and (code < 0 or code - 128 in (signal.SIGINT, signal.SIGTERM))
@@ -233,7 +246,7 @@ def state_of(job: Job) -> State:
     while job.keeper is not None and job.keeper.is_alive() and time.monotonic() < deadline:
         time.sleep(0.02)  # it is about to record how the job ended
     current = _read(Path(job.log).parent / f"{job.id}.json") if job.keeper and job.log else None
-    return current.state if current and current.state != "running" else "lost"
+    return current.state if isinstance(current, Job) and current.state != "running" else "lost"
 
 
 def stop(jobs: Jobs, job: Job, grace_s: float = STOP_GRACE_S) -> Job:
@@ -373,17 +386,24 @@ def _with_package(env: Mapping[str, str] | None) -> str:
     return package if not given else os.pathsep.join([package, given])
 
 
-def _read(path: Path) -> Job | None:
-    """The job in a file; None where the file is gone or holds no job."""
+def _read(path: Path) -> Job | str | None:
+    """The job in a file, or what is wrong with the file; None where it is gone."""
     try:
-        document = parse_json(path.read_text("utf-8"))
+        document = parse_json(read_stored(path))
+        if document["id"] != path.stem:
+            raise ValueError("its id is another")
+        datetime.fromisoformat(document["started"])
         nested = {"process": Process, "keeper": Process, "pod": Pod}
         for key, kind in nested.items():
             if key in document:
                 document[key] = kind(**document[key])
         return Job(**{**document, "command": tuple(document["command"])})
-    except (OSError, ValueError, TypeError, KeyError):
+    except FileNotFoundError:
         return None
+    except IntegrityError as error:
+        return f"{error}; remove it, its job is no longer known"
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return f"{path} holds no job ({type(error).__name__}: {error}); remove it, its job is no longer known"
 
 
 def _now() -> str:

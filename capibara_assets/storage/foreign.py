@@ -15,11 +15,12 @@ from capibara_assets.deployment.documents import LARGEST_DOCUMENT, read_document
 from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
+    import polars as pl
     from upath import UPath
 
 __all__ = [
     "LARGEST_STORED", "hollow", "open_stored", "read_by_library", "read_document", "read_stored", "require_inside",
-    "require_plain",
+    "require_plain", "stored_table",
 ]  # fmt: skip
 
 LARGEST_STORED = 256 << 20
@@ -100,6 +101,28 @@ def read_stored(path: "Path | UPath", most: int = LARGEST_STORED) -> bytes:
     if len(data) > most:
         raise IntegrityError(f"{path} has more than {most:,} bytes")
     return data
+
+
+@contextmanager
+def stored_table(path: Path, remedy: str) -> "Iterator[pl.LazyFrame]":
+    """A store's own Parquet file, to be read within the block: the one way to open it where its digest is not checked.
+
+    Args:
+        remedy: what to do where it is damaged.
+
+    Raises:
+        IntegrityError: as `open_stored`; or it is missing, cut, or no table that Polars reads.
+    """
+    import polars as pl  # here, since few commands open tables
+
+    try:
+        os.close(open_stored(path))
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{path} is missing; {remedy}") from error
+    try:
+        yield pl.scan_parquet(path)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise IntegrityError(f"{path} is no table that can be read: {_said(error)}; {remedy}") from error
 
 
 def require_plain(path: Path) -> None:

@@ -1,12 +1,13 @@
 """Records followed both ways over a store by hand: known answers, voters by their own parts, errors that name."""
 
+import os
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from capibara_assets.datasets.schema import Example, LeftOut
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.lineage import columns as columns_module
 from capibara_assets.lineage.records import bullet_trail, example_trail, execution_trail, tenant_trail
 from capibara_assets.storage.store import Table
@@ -45,6 +46,22 @@ def test_an_execution_names_everything_it_is_in(made: Made) -> None:
     assert found.datasets == {"python": made.current["moe_dataset", "python"].digest}
     both = {f"v{i}" for i in range(VOTERS)} - ({f"v{own_shard('g-p01')}"} & {f"v{own_shard('g-p02')}"})
     assert {one.voter for one in found.seen_by} == both
+
+
+@pytest.mark.parametrize("damage", ["cut", "a pipe", "a device", "gone"])
+def test_a_damaged_table_is_named_with_what_to_do(made: Made, damage: str) -> None:
+    assert execution_trail(made.results, "p02").domains == ("python",)
+    file = Path(made.current["e2b_logs", None].path.path) / "executions.parquet"
+    if damage == "cut":
+        os.truncate(file, 200)
+    else:
+        file.unlink()
+    if damage == "a pipe":
+        os.mkfifo(file)
+    elif damage == "a device":
+        file.symlink_to("/dev/zero")
+    with pytest.raises(IntegrityError, match=r"executions\.parquet is (no |missing)"):
+        execution_trail(made.results, "p02")
 
 
 def test_of_another_domain_nothing_was_trained_on_it(made: Made) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import zstandard
 
+from capibara_assets.errors import InputError
 from capibara_assets.lineage import traces
 from capibara_assets.lineage.history import databases
 from capibara_assets.lineage.traces import contains, holding, holds, needles, pieces, readings, telling
@@ -82,6 +83,20 @@ def test_every_form_is_read(name: str, tmp_path: Path) -> None:
     assert not holds(tmp_path / name, ["nothing of it"])
     assert holding(tmp_path, [CANARY]) == [tmp_path / name]
     assert holding(tmp_path, [CANARY], skip=[tmp_path / name]) == []
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.zip", "a.parquet", "a.arrow"])
+def test_what_cannot_be_decoded_is_told(name: str, tmp_path: Path) -> None:
+    """It could hold a piece: that nothing was found in it is no answer."""
+    FORMS[name](tmp_path / name, f"before {CANARY} after" * 20)
+    data = bytearray((tmp_path / name).read_bytes())
+    data[80:90] = bytes(10)  # in a member of the archive
+    data[20:-20] = data[20:-20] if name == "a.zip" else data[20:-40]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=rf"{name} cannot be searched, since it is damaged"):
+        holds(tmp_path / name, ["nothing of it"])
+    with pytest.raises(InputError, match="cannot be searched"):
+        list(readings(tmp_path / name))
 
 
 def test_a_piece_across_the_border_of_two_blocks_is_found(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.graph.jobs import jobs as command
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, Pod, pod_state, state_of, stop
 from capibara_assets.processes.identity import Process
 from capibara_assets_tests.processes.test_groups import all_gone, pids
@@ -156,10 +156,40 @@ def test_names_are_beginnings_of_ids_and_foreign_files_no_jobs(jobs: Jobs) -> No
         with pytest.raises(InputError, match=problem):
             jobs.find(name)
     jobs.end(first, 0)
-    shown = CliRunner().invoke(command, ["ls"]).output
+    listed = CliRunner().invoke(command, ["ls"])
+    shown = listed.output
+    assert str(listed.exception).count(" holds no job (") == 2
     assert "abbb" in shown and "aaaa" not in shown and "1 that ended: --all" in shown
     assert "state: finished" in CliRunner().invoke(command, ["status", "1120-101500-aa"]).output
     assert isinstance(CliRunner().invoke(command, ["logs", "1120-101500-aa"]).exception, InputError)
+
+
+def spoilt(file: Path, to: str) -> None:
+    text = file.read_text()
+    file.unlink()
+    if to == "a pipe":
+        os.mkfifo(file)
+    elif to == "a device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text({"cut": text[:40], "another's": text.replace("1120", "1121"), "no time": '{"id": "b"}'}[to])
+
+
+@pytest.mark.parametrize("to", ["cut", "a pipe", "a device", "another's", "no time"])
+def test_a_damaged_file_of_a_job_is_told_and_the_others_are_listed(jobs: Jobs, to: str) -> None:
+    whole = jobs.register("pipes", ["a"], identifier="1120-101500-aaaa", pid=os.getpid())
+    broken = jobs.register("pipes", ["b"], identifier="1120-101500-bbbb", pid=os.getpid())
+    assert CliRunner().invoke(command, ["ls"]).exit_code == 0
+    file = jobs.folder / f"{broken.id}.json"
+    spoilt(file, to)
+    for arguments in (["ls"], ["ls", "--json"]):
+        listed = CliRunner().invoke(command, arguments)
+        assert isinstance(listed.exception, IntegrityError) and str(file) in str(listed.exception)
+        assert whole.id in listed.output and "remove it" in str(listed.exception)
+    assert jobs.all() == [whole] and jobs.find("latest") == whole
+    with pytest.raises(IntegrityError, match="bbbb"):
+        jobs.find("1120-101500-b")
+    assert jobs.end(broken, 0).state == "finished" and jobs.damaged() == []
 
 
 def test_only_so_many_ended_jobs_are_kept_with_their_logs(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -23,7 +24,14 @@ from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import check_safetensors, validate_base, without_code
 from capibara_assets.modeling.skeleton import skeleton
-from capibara_assets.storage.foreign import open_stored, read_by_library, read_document, read_stored, require_plain
+from capibara_assets.storage.foreign import (
+    open_stored,
+    read_by_library,
+    read_document,
+    read_stored,
+    require_plain,
+    stored_table,
+)
 from capibara_assets.storage.journal import append, read_lines
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.ranges import LocalRangeReader
@@ -311,6 +319,29 @@ def test_a_stores_own_file_is_opened_by_the_check_that_foreign_ones_get(
         read_stored(sound, 2)
     with pytest.raises(FileNotFoundError):
         read_stored(Path("nothing"))
+
+
+def cut(path: Path) -> None:
+    pl.DataFrame({"a": range(1000)}).write_parquet(path)
+    os.truncate(path, 200)
+
+
+def no_table(path: Path) -> None:
+    path.write_text("PAR1 and nothing else PAR1")
+
+
+@pytest.mark.parametrize("spoil", [*NO_FILES.values(), cut, no_table], ids=[*NO_FILES, "cut", "no table"])
+def test_a_stores_own_table_too(spoil: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spoil(Path("own"))
+    words = "^own (is no file but|has 4,398,046,511,104 bytes|is no table that can be read: .*; make it again$)"
+    with pytest.raises(IntegrityError, match=words), stored_table(Path("own"), "make it again") as table:
+        table.collect()
+    pl.DataFrame({"a": [1, 2]}).write_parquet("sound")
+    with stored_table(Path("sound"), "make it again") as table:
+        assert table.collect()["a"].to_list() == [1, 2]
+    with pytest.raises(IntegrityError, match="missing; make it again"), stored_table(Path("no"), "make it again"):
+        pass
 
 
 def test_a_name_that_no_file_has_is_an_error_of_the_user(tmp_path: Path) -> None:

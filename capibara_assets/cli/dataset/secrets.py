@@ -40,7 +40,7 @@ class SecretsLeft:
 @AS_JSON
 @shows_progress("searching")
 def secrets(clean: bool, as_json: bool) -> None:
-    """Search every table, cache, report, event and log for secrets: redacted in the logs, or of a provider's shape.
+    """Search every table, cache, report and log for secrets: redacted in the logs, or of a provider's shape.
 
     Buckets and PostgreSQL are searched, too. Exit code 1: one is left. Places are named, secrets are not shown. A table
     or cache holds one where it was written before its reader knew it: run the graph again, then delete the older one.
@@ -70,7 +70,7 @@ def secrets(clean: bool, as_json: bool) -> None:
 
 
 def search(deployment: Deployment) -> SecretsLeft:
-    """Search all that a deployment keeps for values that the readers of its logs redacted, and for providers' shapes."""
+    """Search all that a deployment keeps for values that the readers of its logs redacted, and by providers' shapes."""
     from capibara_assets.cli.graph.instance import open_instance
     from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.lineage.secret_scan import scan, scan_checkpoints, scan_database, scan_objects
@@ -94,6 +94,7 @@ def require_clean(deployment: Deployment) -> None:
     """Raise InputError: something of the deployment holds a secret, so nothing is handed out."""
     if places := search(deployment).lines():
         raise InputError(
-            f"{len(places)} place(s) hold a secret that was redacted in the logs or has a provider's shape, so nothing was "
-            f"exported: {'; '.join(places[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's history"
+            f"{len(places)} place(s) hold a secret that was redacted in the logs or has a provider's shape, so nothing "
+            f"was exported: {'; '.join(places[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's "
+            "history"
         )

@@ -235,7 +235,10 @@ def check_jobs(deployment: Deployment) -> CheckFinding:
     """Check for background trainings whose process is gone."""
     from capibara_assets.processes.background import Jobs, state_of
 
-    states = Counter(state_of(job) for job in Jobs(deployment.home).all())
+    jobs = Jobs(deployment.home)
+    if damaged := jobs.damaged():
+        return CheckFinding("jobs", "fail", f"damaged: {'; '.join(damaged)}", "remove what is named")
+    states = Counter(state_of(job) for job in jobs.all())
     words = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
     if states["lost"] or states["unknown"]:
         return CheckFinding("jobs", "warn", words, "`capibara jobs ls` names them, `capibara jobs logs JOB` says why")

@@ -15,7 +15,7 @@ from capibara_assets.cli.terminal.documents import AS_JSON, echo_json, echo_resu
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, pod_log, state_of
 from capibara_assets.processes.background import stop as stop_job
 
@@ -36,20 +36,26 @@ def jobs() -> None:
 @AS_JSON
 @click.option("--all", "everything", is_flag=True, help="Include jobs that have ended.")
 def list_jobs(as_json: bool, everything: bool) -> None:
-    """List jobs, oldest first. State `lost`: the process is gone and its exit was not recorded."""
-    known = [(job, state_of(job)) for job in open_jobs().all()]
+    """List jobs, oldest first. State `lost`: the process is gone and its exit was not recorded.
+
+    Exit code 1: a job's file is damaged; it is named, and the others are listed.
+    """
+    registry = open_jobs()
+    known = [(job, state_of(job)) for job in registry.all()]
     shown = [(job, state) for job, state in known if everything or state in ("running", "unknown", "lost")]
     if as_json:
         echo_json([asdict(job) | {"state": state} for job, state in shown])
-        return
-    if shown:
+    elif shown:
         show(
             TerminalTable(
                 ("job", "state", "kind", "started", "where", "what"), [_row(job, state) for job, state in shown]
             )
         )
     hidden = len(known) - len(shown)
-    click.echo(f"{len(shown)} jobs" + (f"; {hidden} that ended: --all" if hidden else ""))
+    if not as_json:
+        click.echo(f"{len(shown)} jobs" + (f"; {hidden} that ended: --all" if hidden else ""))
+    if damaged := registry.damaged():
+        raise IntegrityError("; ".join(damaged))
 
 
 def _row(job: Job, state: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, k
 from capibara_assets.executions.ingest.file_plan import ReadPlan, log_files, merge_tail, plan_reads
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, bucket_of, split_by_hash
-from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration, holding
+from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration, holding, ledger_table
 from capibara_assets.executions.ingest.ray_workers import RayIngestWorkers
 from capibara_assets.executions.ingest.sandbox_rows import KEPT_LINE
 from capibara_assets.executions.ingest.spill import Spill, new_key
@@ -177,7 +177,7 @@ def _run(
     cluster = settings.cluster if settings.cluster and size >= settings.cluster.from_mib * 2**20 else None
     count = settings.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
     count = cluster.workers if cluster else count
-    known = pl.scan_parquet(base.index).select(pl.len()).collect().item() if base else 0
+    known = _rows(base.index) if base else 0
     buckets = max(math.ceil(size / _BUCKET), 4 * count if count > 1 else 1)
     setup = WorkerSetup(
         folder=str(scratch / "spill"),
@@ -203,7 +203,7 @@ def _run(
             stale=base is not None and not base.current,
             forgotten=forgotten,
             checked=checked,
-            left=None if base is None or checked else forgotten.of_tenants(pl.scan_parquet(base.executions)),
+            left=None if base is None or checked else _of_tenants(forgotten, base),
         )
         count_forgotten(reads, ((plan.names[file], line) for file, line in deduplication.forgotten))
         changed = None if base is None else _changed_sandboxes(spill, setup, deduplication)
@@ -312,6 +312,16 @@ def _ranges(deduplication: Deduplication, line: float) -> list[str]:
     return ["", *ids[step::step]]
 
 
+def _rows(table: Path) -> int:
+    with ledger_table(table) as scan:
+        return int(scan.select(pl.len()).collect().item())
+
+
+def _of_tenants(forgotten: Forgotten, base: LedgerGeneration) -> pl.Series:
+    with ledger_table(base.executions) as table:
+        return forgotten.of_tenants(table)
+
+
 def _fetch(
     pool: IngestWorkers | RayIngestWorkers,
     spill: Spill,
@@ -325,10 +335,9 @@ def _fetch(
     Where nothing was replaced the last table says what was read.
     """
     wanted: dict[int, list[tuple[int, int]]] = {}
-    redacted = pl.scan_parquet(base.executions).filter(
-        pl.col("secrets") > 0, pl.col("sandbox_id").is_in(sorted(changed))
-    )
-    ids = redacted.select("execution_id").collect(engine="streaming")
+    with ledger_table(base.executions) as table:
+        redacted = table.filter(pl.col("secrets") > 0, pl.col("sandbox_id").is_in(sorted(changed)))
+        ids = redacted.select("execution_id").collect(engine="streaming")
     for rows in kept_lines(spill, setup.indexes) if not ids.is_empty() else ():
         old = rows.filter(~pl.col("gone"), pl.col("copy").is_not_null()).join(ids, on="execution_id", how="semi")
         for file, line, offset in old.select("file", "line", "offset").iter_rows():

@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH
 from pathlib import Path
@@ -25,7 +25,7 @@ from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
-from capibara_assets.storage.foreign import read_stored
+from capibara_assets.storage.foreign import read_stored, stored_table
 from capibara_assets.storage.jsonfiles import (
     delete_durable,
     naming,
@@ -74,7 +74,10 @@ class LedgerGeneration:
     def seen(self) -> pl.DataFrame:
         """Keyed digests of the values that were redacted; a generation of an older version has none."""
         path = self.folder / SEEN_SECRETS
-        return pl.read_parquet(path) if self.current and path.exists() else pl.DataFrame(schema=SEEN)
+        if not self.current or not path.exists():
+            return pl.DataFrame(schema=SEEN)
+        with ledger_table(path) as table:
+            return table.collect()
 
     def summary(self) -> dict[str, Any]:
         summary: dict[str, Any] = parse_json(read_stored(self.folder / SUMMARY))
@@ -82,10 +85,15 @@ class LedgerGeneration:
 
     def lines(self) -> Iterator[pl.DataFrame]:
         """The rows of the index, in frames of bounded size."""
-        scan = pl.scan_parquet(self.index)
-        rows = scan.select(pl.len()).collect().item()
-        for start in range(0, rows, _INDEX_ROWS):
-            yield scan.slice(start, _INDEX_ROWS).collect()
+        with ledger_table(self.index) as scan:
+            rows = scan.select(pl.len()).collect().item()
+            for start in range(0, rows, _INDEX_ROWS):
+                yield scan.slice(start, _INDEX_ROWS).collect()
+
+
+def ledger_table(path: Path) -> AbstractContextManager[pl.LazyFrame]:
+    """A table of a generation, to be read within the block. Raises IntegrityError: it is missing or damaged."""
+    return stored_table(path, f"remove {path.parent}: the next run reads the logs again")
 
 
 def seen_secrets(work: Path) -> SeenSecrets:

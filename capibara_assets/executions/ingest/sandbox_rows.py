@@ -11,6 +11,7 @@ import polars as pl
 from capibara_assets.domains import Domain
 from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.ingest.intake import RECORD_FIELDS, SPILLED, record_digest
+from capibara_assets.executions.ingest.ledger import ledger_table
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.labels.classify import classify_session
 from capibara_assets.executions.labels.signals import code_facts
@@ -165,11 +166,11 @@ def _from_last_table(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
         return pl.DataFrame(schema={name: types[name] for name in columns} | {"content": KEPT_LINE["content"]})
     if base is None:
         raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
-    table = pl.scan_parquet(base)
-    if "bullet_ids" not in table.collect_schema():  # written before Execution version 2
-        table = table.with_columns(bullet_ids=pl.lit([], dtype=pl.List(pl.String)))
     ids = missing["execution_id"].implode()
-    found = table.select(columns).filter(pl.col("execution_id").is_in(ids)).collect()
+    with ledger_table(base) as table:
+        if "bullet_ids" not in table.collect_schema():  # written before Execution version 2
+            table = table.with_columns(bullet_ids=pl.lit([], dtype=pl.List(pl.String)))
+        found = table.select(columns).filter(pl.col("execution_id").is_in(ids)).collect()
     return found.join(missing.select("execution_id", "content"), on="execution_id")
 
 

@@ -23,6 +23,7 @@ from capibara_assets.executions.ingest.ledger import (
     SEEN_SECRETS,
     SUMMARY,
     LedgerGeneration,
+    ledger_table,
 )
 from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
 from capibara_assets.executions.ingest.sandbox_rows import NAMES, SHOWN_NAMES, redacted_elsewhere, schema, scored_again
@@ -120,7 +121,8 @@ def _in_names(inputs: TableInputs, known: SeenSecrets) -> Iterator[tuple[str, st
         return
     names = [pl.Series(inputs.plan.names, dtype=pl.String), inputs.spill.frame("names", 0, NAMES)["name"]]
     if inputs.base:
-        told = pl.scan_parquet(inputs.base.executions).select(SHOWN_NAMES).unique().collect()
+        with ledger_table(inputs.base.executions) as table:
+            told = table.select(SHOWN_NAMES).unique().collect()
         names += [told[name].drop_nulls() for name in SHOWN_NAMES]
     every = pl.concat([each.rename("name") for each in names]).unique()
     for name in every.filter(known.holding(every)):
@@ -152,16 +154,16 @@ def _executions(inputs: TableInputs, labelled: bool, known: SeenSecrets, fresh: 
 
 def _by_range(table: Path, ranges: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows of a table that is sorted by execution id, a range at a time; each of its row groups is read once."""
-    scan = pl.scan_parquet(table)
-    rows, at = scan.select(pl.len()).collect().item(), 0
-    held = scan.head(0).collect()
-    for end in (*ranges[1:], None):
-        while at < rows and (end is None or held.is_empty() or held["execution_id"][-1] < end):
-            held = pl.concat([held, scan.slice(at, ROW_GROUP).collect()])
-            at += ROW_GROUP
-        cut = held.height if end is None else held["execution_id"].search_sorted(end)
-        yield held.head(cut)
-        held = held.slice(cut)
+    with ledger_table(table) as scan:
+        rows, at = scan.select(pl.len()).collect().item(), 0
+        held = scan.head(0).collect()
+        for end in (*ranges[1:], None):
+            while at < rows and (end is None or held.is_empty() or held["execution_id"][-1] < end):
+                held = pl.concat([held, scan.slice(at, ROW_GROUP).collect()])
+                at += ROW_GROUP
+            cut = held.height if end is None else held["execution_id"].search_sorted(end)
+            yield held.head(cut)
+            held = held.slice(cut)
 
 
 def _quarantine(inputs: TableInputs, now: datetime) -> pl.DataFrame:
@@ -170,7 +172,8 @@ def _quarantine(inputs: TableInputs, now: datetime) -> pl.DataFrame:
     frames = [inputs.spill.frame("quarantine", 0, columns)]
     held = pl.DataFrame(schema=columns)
     if inputs.base is not None:
-        held = pl.read_parquet(inputs.base.quarantine)
+        with ledger_table(inputs.base.quarantine) as table:
+            held = table.collect()
         stands = pl.DataFrame(
             list(inputs.plan.kept.items()), schema={"file": pl.String, "until": pl.Int64}, orient="row"
         )

@@ -16,9 +16,11 @@ from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets,
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,}[-_.]")
 _FURTHER = frozenset(
-    ("AKIA", "ASIA", "ABIA", "ACCA", "A3T", "AIza", "T3BlbkFJ", "hf_", "sk-", "SG.", "xox", "XOX", "eyJ", "GR1348941")
-    + ("hooks.slack.com", "webhook.office.com", "SharedAccessKey=", "AccountKey=")
-    + ("r8_", "sk_", "1//0", "ATATT3", "ATCTT3", "ops_eyJ", "sk.eyJ", "pk.eyJ", "tk.eyJ", "suiprivkey1")
+    (
+        *("AKIA", "ASIA", "ABIA", "ACCA", "A3T", "AIza", "T3BlbkFJ", "hf_", "sk-", "SG.", "xox", "XOX", "eyJ", "r8_"),
+        *("hooks.slack.com", "webhook.office.com", "SharedAccessKey=", "AccountKey=", "GR1348941", "sk_", "1//0"),
+        *("ATATT3", "ATCTT3", "ops_eyJ", "sk.eyJ", "pk.eyJ", "tk.eyJ", "suiprivkey1"),
+    )
 )
 #: Words that are the beginning of much else: of tests, of configurations, of columns.
 _WORDS = frozenset(("live_", "test_", "secret_", "pat-", "pat.", "sat.", "key-", "pubkey-", "access-"))

@@ -160,6 +160,7 @@ def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(
         records = instance.fetch_materializations(dg.AssetKey("planted"), limit=1).records
         assert records[0].asset_materialization is not None, "Dagster still reads its history"
 
+
 def test_what_no_log_held_is_found_by_its_providers_shape(with_logs: Deployment) -> None:
     """Captured output of a process, a note, a copy: no reader passed there."""
     deployment = with_logs
