@@ -14,6 +14,7 @@ from importlib import import_module
 import click
 
 from capibara_assets import __version__
+from capibara_assets.cli.terminal.empty_values import refusing_empty
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
 from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, printable, remedy_behind
@@ -172,7 +173,7 @@ class Commands(click.Group):
         hush_dagster()
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
-        return with_quiet(command)
+        return refusing_empty(with_quiet(command))
 
 
 def hush_dagster() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from capibara_assets.cli.graph.health_of_records import check_records
 from capibara_assets.cli.graph.health_of_results import check_history, check_store
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.errors import InputError
@@ -37,6 +38,7 @@ def deployment_findings(deployment: Deployment) -> list[CheckFinding]:
         "python": check_python,
         "settings": lambda: check_settings(deployment),
         "store": lambda: check_store(deployment),
+        "records": lambda: check_records(deployment),
         "disk": lambda: check_disk(deployment),
         "keys": check_keys,
         "credentials": lambda: check_credentials(deployment),

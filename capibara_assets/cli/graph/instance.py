@@ -12,7 +12,8 @@ from dagster._core.instance.ref import InstanceRef
 from capibara_assets.automation.compute_logs import uninterrupted
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 POSTGRES = {
@@ -27,6 +28,7 @@ POSTGRES_SCHEME = "postgresql+psycopg2"
 """The driver that dagster-postgres brings; SQLAlchemy 2.1 takes another one by itself."""
 _PSYCOPG2 = {"hostname": "host", "username": "user", "db_name": "dbname"}
 _ANSWER_S = 10
+_MADE_ANEW = "mend the file, or remove it, and it is made anew"
 _UPLOAD_S = 30  # of what a step has printed so far
 
 
@@ -47,6 +49,7 @@ def dagster_home(deployment: Deployment) -> Path:
 
     Raises:
         InputError: it cannot be made; its dagster.yaml keeps history or logs elsewhere than the deployment says.
+        IntegrityError: its dagster.yaml is damaged.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser().resolve()
     try:
@@ -56,11 +59,11 @@ def dagster_home(deployment: Deployment) -> Path:
             f"{home}: no folder can be made there: write elsewhere: CAPIBARA_HOME or DAGSTER_HOME"
         ) from error
     file, own = home / "dagster.yaml", _own_settings(deployment, home)
-    if not file.exists():
+    if not os.path.lexists(file):
         shipped = settings_file("dagster.yaml").read_bytes()
         write_bytes_atomic(file, shipped + (yaml.safe_dump(own).encode() if own else b""))
         return home
-    settings = (yaml.safe_load(file.read_text("utf-8")) or {}) if own else {}
+    settings = _settings(file)
     if other := [key for key, value in own.items() if settings.get(key) != value]:
         raise InputError(
             f"{file} says something else under {', '.join(other)} than the deployment {deployment.name} under"
@@ -69,11 +72,23 @@ def dagster_home(deployment: Deployment) -> Path:
     return home
 
 
+def _settings(file: Path) -> dict[str, Any]:
+    """What a dagster.yaml says, read before Dagster reads it: it waits for a pipe, and tells damage to programmers."""
+    try:
+        settings = yaml.safe_load(read_stored(file)) or {}
+    except (IntegrityError, OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise IntegrityError(f"{file} cannot be read: {' '.join(str(error).split())}; {_MADE_ANEW}") from error
+    if not isinstance(settings, dict):
+        raise IntegrityError(f"{file} holds no settings but a {type(settings).__name__}; {_MADE_ANEW}")
+    return settings
+
+
 def open_instance(deployment: Deployment) -> dg.DagsterInstance:
     """The persistent Dagster instance of the deployment.
 
     Raises:
         InputError: its PostgreSQL is not named or does not answer, or the extra for it is missing.
+        IntegrityError: its dagster.yaml is damaged, or says what Dagster does not know.
     """
     home = dagster_home(deployment)
     if deployment.history != "postgres":
@@ -95,7 +110,11 @@ def open_instance(deployment: Deployment) -> dg.DagsterInstance:
 
 
 def _opened(home: Path) -> dg.DagsterInstance:
-    return dg.DagsterInstance.from_ref(uninterrupted(InstanceRef.from_dir(str(home))))
+    try:
+        return dg.DagsterInstance.from_ref(uninterrupted(InstanceRef.from_dir(str(home))))
+    except dg.DagsterInvalidConfigError as error:
+        said = "; ".join(" ".join(one.message.split()) for one in error.errors)
+        raise IntegrityError(f"{home / 'dagster.yaml'} is no settings of Dagster: {said}; {_MADE_ANEW}") from error
 
 
 def _own_settings(deployment: Deployment, home: Path) -> dict[str, Any]:

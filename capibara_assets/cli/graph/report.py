@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 
 from capibara_assets.assets.inputs import Inputs, latest_digests
-from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.instance import dagster_home, open_instance
 from capibara_assets.cli.graph.not_read import NotRead
 from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
@@ -22,6 +22,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
@@ -249,15 +250,28 @@ def _matrix(report: dict[str, Any]) -> pd.DataFrame:
 @AS_JSON
 @shows_progress("reading the results")
 def report(as_json: bool) -> None:
-    """Show the latest run: losses, voters, seconds, memory."""
+    """Show the latest run: losses, voters, seconds, memory.
+
+    Exit code 1: Dagster's history, which names the results, is gone.
+    """
     from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()
     record = latest_record(deployment)
     with open_instance(deployment) as instance:
+        _require_history(instance, deployment, record)
         store = Store(root=deployment.store, work=str(deployment.work)).open()
         document = build_report(instance, store, record, kept_figures(deployment))
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
         print_table(document)
+
+
+def _require_history(instance: dg.DagsterInstance, deployment: Deployment, record: dict[str, Any]) -> None:
+    """Raise IntegrityError: a run was recorded, and the history knows neither it nor any result."""
+    if not instance.get_runs_count() and not instance.all_asset_keys():
+        raise IntegrityError(
+            f"Dagster's history in {dagster_home(deployment)} is empty, though a run was recorded on "
+            f"{record['started']}: bring the history back, or make the results again with `capibara run`"
+        )

@@ -1,13 +1,16 @@
 """The stored record of the latest `capibara run`, which `capibara report` reads, and the figures of its report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import read_object, write_json_atomic
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import read_stored
+from capibara_assets.storage.jsonfiles import parse_json, why_not_json, write_json_atomic
 
 FIGURES, BEFORE = "figures", "before"
+_REMEDY = "remove it: the next `capibara run` writes it anew"
 
 
 def keep_record(deployment: Deployment, record: dict[str, Any]) -> None:
@@ -20,16 +23,18 @@ def latest_record(deployment: Deployment) -> dict[str, Any]:
 
     Raises:
         InputError: there was none.
+        IntegrityError: it is damaged.
     """
-    path = _place(deployment)
-    if not path.is_file():
+    record = _kept(_place(deployment), ("started", "seconds", "experience", "domains"))
+    if record is None:
         raise InputError(f"no run yet in {deployment.home}: start one with `capibara run`")
-    return read_object(path)
+    return record
 
 
 def latest_experience(deployment: Deployment) -> Path | None:
     """The folder of logs and playbooks that the latest `capibara run` read; None if there was none."""
-    return Path(read_object(path)["experience"]) if (path := _place(deployment)).is_file() else None
+    record = _kept(_place(deployment), ("experience",))
+    return None if record is None else Path(record["experience"])
 
 
 def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
@@ -42,8 +47,22 @@ def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
 
 def kept_figures(deployment: Deployment, which: str = BEFORE) -> dict[str, Any] | None:
     """Figures of the latest run or the one before; None if there is none."""
-    path = _place(deployment, which)
-    return read_object(path) if path.is_file() else None
+    return _kept(_place(deployment, which), ("started", "domains"))
+
+
+def _kept(path: Path, names: Sequence[str]) -> dict[str, Any] | None:
+    """The document in a file, which has these names; None where there is none. Raises IntegrityError: it is damaged."""
+    try:
+        document = parse_json(read_stored(path))
+    except FileNotFoundError:
+        return None
+    except IntegrityError as error:
+        raise IntegrityError(f"{error}; {_REMEDY}") from error
+    except ValueError as error:
+        raise IntegrityError(f"{path} is {why_not_json(error)}; {_REMEDY}") from error
+    if not isinstance(document, dict) or not set(names) <= document.keys():
+        raise IntegrityError(f"{path} is no record of a run; {_REMEDY}")
+    return document
 
 
 def _place(deployment: Deployment, name: str = "latest") -> Path:

@@ -130,7 +130,10 @@ def _user() -> str:
 def _say(move: "Move | None", as_json: bool) -> None:
     from capibara_assets.assets.manual_promotion import describe_move
 
-    click.echo(json.dumps(move.model_dump(mode="json") if move else None) if as_json else describe_move(move))
+    if as_json:
+        click.echo(json.dumps(move.model_dump(mode="json") if move else None))
+    else:
+        say(describe_move(move))
 
 
 def _print_history(store: "ArtifactStore", as_json: bool) -> None:
