@@ -55,7 +55,7 @@ class Experience(dg.ConfigurableResource[Any]):
         """The local folder; for a remote one an updated local copy.
 
         Raises:
-            InputError: the folder does not exist, or it is remote and no mirror is given.
+            InputError: the folder does not exist or is none, or it is remote and no mirror is given.
         """
         from capibara_assets.storage.mirror import is_remote, mirror
 
@@ -65,7 +65,8 @@ class Experience(dg.ConfigurableResource[Any]):
             return mirror(self.folder, Path(self.mirror).expanduser().absolute())
         path = Path(self.folder).expanduser()
         if not path.is_dir():
-            raise InputError(f"experience folder {path} does not exist: give a folder of playbooks and execution logs")
+            what = "is no folder" if path.exists() else "does not exist"
+            raise InputError(f"experience folder {path} {what}: give a folder of playbooks and execution logs")
         return path
 
 

@@ -132,7 +132,7 @@ def test_a_missing_experience_folder_is_named(tmp_path: Path):
     with pytest.raises(InputError, match=rf"experience folder {tmp_path}/nowhere does not exist"):
         _ = Experience(folder=str(tmp_path / "nowhere")).path
     file = write(tmp_path, "file.jsonl", "{}")
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match=r"file\.jsonl is no folder: give a folder of"):
         _ = Experience(folder=str(file)).path
     assert Experience(folder=str(tmp_path)).path == tmp_path
 

@@ -148,6 +148,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
 }
+_OF_BUCKETS = ("aiohttp.", "gcsfs.", "google.auth.", "google.api_core.")  # modules with errors of their own
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
@@ -218,6 +219,22 @@ def database_problem(error: Exception) -> str:
     return f"Dagster's database cannot be used ({printable(str(said))})"
 
 
+def _system_problem(error: OSError) -> str:
+    """What the system refuses, and what to do; empty for what may be a defect of ours."""
+    if error.errno not in REMEDIES:
+        return ""
+    what = f"{printable(str(error.filename))}: " if error.filename else ""
+    return f"{what}{error.strerror}; {REMEDIES[error.errno]}"
+
+
+def bucket_problem(error: Exception) -> str:
+    """What a bucket's library says where it is not reached or refuses, and what to do; else empty."""
+    if not type(error).__module__.startswith(_OF_BUCKETS):
+        return ""
+    said = printable(str(error)) or type(error).__name__
+    return f"a bucket cannot be used ({said}): check its name, the network and the credentials, and run the same again"
+
+
 def run_command_line(command: click.Command, name: str) -> None:
     """Run a command on this process's arguments; print a user's error as one sentence after `name`.
 
@@ -263,10 +280,9 @@ def _run(command: click.Command, name: str) -> None:
         print_marked("red", name, f": damaged: {error}", err=True)
         sys.exit(FOUND)
     except OSError as error:
-        if error.errno not in REMEDIES:
+        if not (said := _system_problem(error) or bucket_problem(error)):
             raise
-        what = f"{printable(str(error.filename))}: " if error.filename else ""
-        print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
+        print_marked("red", name, f": {said}", err=True)
         sys.exit(REFUSED)
     except click.ClickException as error:
         _with_nearest(error).show()
@@ -275,8 +291,10 @@ def _run(command: click.Command, name: str) -> None:
         print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:  # of a library that is not imported here, since that takes a second
-        if not (said := database_problem(error)):
+        if said := database_problem(error):
+            said += ": check that its folder can be written and is whole (`capibara doctor`), or name another home"
+            said += " (CAPIBARA_HOME)"
+        elif not (said := bucket_problem(error)):
             raise
-        todo = "check that its folder can be written and is whole (`capibara doctor`), or name another home"
-        print_marked("red", name, f": {said}: {todo} (CAPIBARA_HOME)", err=True)
+        print_marked("red", name, f": {said}", err=True)
         sys.exit(REFUSED)

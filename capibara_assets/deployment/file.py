@@ -1,9 +1,10 @@
 """A deployment as a file: `resources/deployments/NAME.yaml`, or one of your own; CAPIBARA_DEPLOYMENT chooses it."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from capibara_assets.deployment.declarations import Declared, read_declared
 from capibara_assets.deployment.locations import resources_root
@@ -16,18 +17,32 @@ LEAST_DAYS, MOST_DAYS = 0.01, 3650.0  # a quarter of an hour, ten years: limits 
 UNSCHEDULED_DAYS = 35.0  # over a month
 
 
+_PLACE = re.compile(r"(?:gs|gcs)://[a-z0-9][a-z0-9._-]*(?:/.*)?|(?:file|memory)://.*", re.DOTALL)
+
+
+def _a_place(text: str | None) -> str | None:
+    """A folder, or an address of a bucket with its name; `memory` is fsspec's, which lasts as long as its process."""
+    if text is not None and "://" in text and not _PLACE.fullmatch(text):
+        raise ValueError(
+            f"{text} is neither a folder nor gs://bucket/prefix, the only places that are read and written"
+        )
+    return text
+
+
+Place = Annotated[str | None, AfterValidator(_a_place)]
+
+
 class Storage(Declared):
     """Places of a deployment; relative ones are below the working directory."""
 
     home: str = Field(default=".capibara", min_length=1, description="state: store, work, Dagster's history")
-    store: str | None = Field(default=None, description="artifacts: a folder or gs://bucket/prefix; null: HOME/store")
+    store: Place = Field(default=None, description="artifacts: a folder or gs://bucket/prefix; null: HOME/store")
     work: str | None = Field(default=None, description="local folder of resume points and caches; null: HOME/work")
     history: Literal["postgres"] | None = Field(
         default=None, description="Dagster's runs and events; null: as dagster.yaml says, SQLite where there is none"
     )
-    compute_logs: str | None = Field(
+    compute_logs: Annotated[str | None, Field(pattern="^gs://"), AfterValidator(_a_place)] = Field(
         default=None,
-        pattern="^gs://",
         description="gs://bucket/prefix for what steps print; null: as dagster.yaml says",
     )
 
@@ -35,7 +50,7 @@ class Storage(Declared):
 class Experience(Declared):
     """Locations of agents' logs and playbooks, and additional redaction rules."""
 
-    folder: str | None = Field(default=None, description="a folder or gs://bucket/prefix; null: what ships")
+    folder: Place = Field(default=None, description="a folder or gs://bucket/prefix; null: what ships")
     redact_also: tuple[Literal["email", "ip"], ...] = ()
 
 

@@ -91,7 +91,8 @@ class ArtifactStore:
         listed, and read where these are not needed.
 
         Raises:
-            InputError: a remote root without a local work folder, of an unknown scheme, or whose library is missing.
+            InputError: a root that is no folder; a remote one without a local work folder, of an unknown scheme, or
+                whose library is missing.
         """
         if str(root).startswith(("gs:", "gcs:")):
             # gcsfs otherwise asks for the bucket's type over gRPC and hangs for a minute where there is no such
@@ -102,6 +103,8 @@ class ArtifactStore:
         location = UPath(root, **dict(storage_options or {}))
         self._local_root = Path(location.path).absolute() if location.protocol in ("", "file", "local") else None
         self.root: UPath = UPath(self._local_root) if self._local_root is not None else location
+        if self._local_root is not None and self._local_root.exists() and not self._local_root.is_dir():
+            raise InputError(f"the store {root} is no folder: name another place (CAPIBARA_STORE)")
         if work is None and self._local_root is None:
             raise InputError(f"the store {root} is remote: name a local folder for work in progress")
         self.work = Path(work).absolute() if work is not None else Path(self.root.path) / "work"

@@ -197,3 +197,20 @@ def test_the_automation_has_no_rules_unless_the_file_gives_some(tmp_path: Path) 
         Deployment.from_environment(
             {"CAPIBARA_DEPLOYMENT": written(tmp_path, automation={"default": {"new_examples": 0}})}
         )
+
+
+@pytest.mark.parametrize(
+    "place", ["ftp://a", "gs://", "gs:///prefix", "s3://bucket/a", "https://host/a", "gs://UPPER/a"]
+)
+@pytest.mark.parametrize("section", ["storage.store", "experience.folder", "storage.compute_logs"])
+def test_a_place_is_a_folder_or_a_bucket_with_its_name(place: str, section: str, tmp_path: Path) -> None:
+    part, _, name = section.partition(".")
+    for sound in ("gs://my-bucket", "gs://my-bucket/a/b"):
+        Deployment.from_environment({"CAPIBARA_DEPLOYMENT": written(tmp_path, **{part: {name: sound}})})
+    with pytest.raises(InputError, match=name):
+        Deployment.from_environment({"CAPIBARA_DEPLOYMENT": written(tmp_path, **{part: {name: place}})})
+    variable = {"store": "CAPIBARA_STORE", "folder": "CAPIBARA_EXPERIENCE"}.get(name)
+    if variable:
+        assert Deployment.from_environment({variable: "a/folder"}).settings
+        with pytest.raises(InputError, match=rf"{variable} is .*neither a folder nor gs://bucket/prefix"):
+            Deployment.from_environment({variable: place})

@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -29,10 +29,13 @@ from capibara_assets.cli.graph.health import (
     deployment_findings,
     driver_here,
 )
+from capibara_assets.cli.graph.health_of_records import check_records
 from capibara_assets.cli.graph.health_of_results import check_history, check_runs, check_store
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
+from capibara_assets.evaluation.serving.promotion import promote_manually
+from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.processes.background import Jobs
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets.training.plan.preflight import CheckFinding
@@ -102,6 +105,30 @@ def test_packs_that_manifests_name_and_that_are_gone(whole: Deployment):
     told(check_store(whole), "fail", "checkpoints are damaged", "lacks the piece")
     shutil.rmtree(checkpoints)
     told(check_store(whole), "fail", "no checkpoint", "run --force --select")
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def a_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize("spoil", [emptied, a_pipe, Path.unlink])
+def test_what_a_store_records_for_good(whole: Deployment, spoil: Callable[[Path], None]):
+    root = Path(whole.store)
+    told(check_records(whole), "pass", "lines, the current certificates stand in them")
+    spoil(root / "certificates.jsonl")
+    told([one for one in check_records(whole) if one.check == "certificates"], "fail", "certificates.jsonl")
+    log = PromotionLog(ArtifactStore(whole.store, whole.work))
+    for digest in ("a", "b"):
+        log.move("promote", lambda now, _, digest=digest: (promote_manually(now, "sql", digest, "x"), "x"), by="ana")  # type: ignore[misc]
+    told([one for one in check_records(whole) if one.check == "promotions"], "pass", "moves, each follows")
+    first = root / "promotions" / "000001.json"
+    spoil(first)
+    told([one for one in check_records(whole) if one.check == "promotions"], "fail", "promotions", "from a copy")
 
 
 def test_a_history_and_a_store_that_do_not_know_each_other(whole: Deployment):

@@ -1,5 +1,6 @@
 """Dagster's home as a deployment's file decides it: history in PostgreSQL, what steps print in a bucket."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import yaml
 
 from capibara_assets.cli.graph.instance import POSTGRES, dagster_home, open_instance, settings_file
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.lineage.history import Traces, compact_server, scrub
 from capibara_assets_tests.cluster.postgres import PASSWORD, postgres
 
@@ -50,6 +51,23 @@ def test_a_home_that_keeps_its_history_elsewhere_is_not_taken(deployment: Deploy
     dagster_home(replace(deployment, history=None))
     with pytest.raises(InputError, match=r"dagster.yaml says something else under storage .*remove the file"):
         dagster_home(deployment)
+
+
+@pytest.mark.parametrize("damage", ["a: b\nc", "a pipe", "a device", "- a list", "\0", "telemetry: {enabled: [1]}"])
+def test_damaged_settings_are_told(deployment: Deployment, damage: str) -> None:
+    here = replace(deployment, history=None)
+    with open_instance(here):
+        pass
+    file = dagster_home(here) / "dagster.yaml"
+    file.unlink()
+    if damage == "a pipe":
+        os.mkfifo(file)
+    elif damage == "a device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text(damage)
+    with pytest.raises(IntegrityError, match=r"dagster\.yaml .*; mend the file, or remove it, and it is made anew"):
+        open_instance(here)
 
 
 def test_missing_variables_are_named(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

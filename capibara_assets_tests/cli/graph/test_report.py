@@ -1,6 +1,7 @@
 """The report: figures taken from the artifacts that Dagster names, quarantined lines by domain, JSON and HTML."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,15 +11,25 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
 from capibara_assets.assets.inputs import Origin
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.report import build_report, figures_of, loss_matrix, print_table, table_of
+from capibara_assets.cli.graph.report import report as command
 from capibara_assets.cli.graph.report_examples import answered, chosen
 from capibara_assets.cli.graph.report_page import write_html
-from capibara_assets.cli.graph.run_record import keep_figures, kept_figures
+from capibara_assets.cli.graph.run_record import (
+    keep_figures,
+    keep_record,
+    kept_figures,
+    latest_experience,
+    latest_record,
+)
 from capibara_assets.datasets.schema import Example
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.answering.answer import Answer
 from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.grading.grade import Grade
@@ -388,8 +399,42 @@ def test_the_latest_figures_become_those_of_the_run_before(tmp_path: Path):
     deployment = Deployment.from_environment({"CAPIBARA_HOME": str(tmp_path)})
     assert kept_figures(deployment) is None
     for started in ("one", "two", "two"):  # written twice: still the same run
-        keep_figures(deployment, {"started": started})
-    assert kept_figures(deployment) == {"started": "one"} and kept_figures(deployment, "figures") == {"started": "two"}
+        keep_figures(deployment, {"started": started, "domains": {}})
+    before, latest = kept_figures(deployment), kept_figures(deployment, "figures")
+    assert before == {"started": "one", "domains": {}} and latest == {"started": "two", "domains": {}}
+
+
+@pytest.mark.parametrize("damage", ["cut", "a pipe", "a device", "[]", "{}"])
+def test_a_damaged_record_of_a_run_is_told(tmp_path: Path, damage: str):
+    deployment = Deployment.from_environment({"CAPIBARA_HOME": str(tmp_path)})
+    with pytest.raises(InputError, match="no run yet"):
+        latest_record(deployment)
+    keep_record(deployment, RECORD)
+    assert latest_record(deployment) == RECORD and latest_experience(deployment) == Path(RECORD["experience"])
+    file = tmp_path / "runs" / "latest.json"
+    text = file.read_text()
+    file.unlink()
+    if damage == "a pipe":
+        os.mkfifo(file)
+    elif damage == "a device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text(text[:40] if damage == "cut" else damage)
+    for read in (latest_record, latest_experience):
+        with pytest.raises(IntegrityError, match=r"latest\.json .*; remove it: the next `capibara run` writes it anew"):
+            read(deployment)
+
+
+def test_a_history_that_was_emptied_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    deployment = Deployment.from_environment()
+    keep_record(deployment, RECORD)
+    told = CliRunner().invoke(command, ["--json"]).exception
+    assert isinstance(told, IntegrityError) and "is empty, though a run was recorded on 2026-11-20" in str(told)
+    with open_instance(deployment) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization("planted"))
+    assert CliRunner().invoke(command, ["--json"], catch_exceptions=False).exit_code == 0
 
 
 # --- tasks answered by both ------------------------------------------------------------------------------------------

@@ -112,6 +112,12 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     assert "nothing is promoted, so there is nothing to export" in str(nothing.exception)
 
 
+def test_who_does_it_makes_no_line_of_their_own(published: Published):
+    told = run(promote, "--domain", "sql", "--reason", "x", "--by", "ana\npromotion 9 (promote by bo)")
+    assert told.exit_code == 0 and told.output.count("\n") == 1 and told.output.startswith("promotion 1 ")
+    assert len(run(promote, "--history").output.splitlines()) == 2
+
+
 def test_an_adapter_of_another_base_is_not_laid_out(
     published: Published, tmp_path: Path, nano: Path, monkeypatch: pytest.MonkeyPatch
 ):
