@@ -80,7 +80,7 @@ MOVES = {
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
-    "empty selection": Move("run --select=", "--select '' is no selection", "assets are: ace_playbooks"),
+    "empty selection": Move("run --select=", "'--select': it is empty", "Give a value or leave it out"),
     "asset that is misspelt": Move(
         "run --select e2b_logs,moe_datset+", "'moe_datset.*did you mean 'moe_dataset'", "assets"
     ),
@@ -118,7 +118,7 @@ MOVES = {
     ),
     "fault of no voter": Move("run --fault voter-99=nan", "unknown voter .* 'voter-99'", "choose from voter-0"),
     "fault of no kind": Move("run --fault voter-0=nam", "unknown fault .* 'nam'", "did you mean 'nan'"),
-    "store of no kind": Move("run", "s4://x/y cannot be opened", "install the extra", {"CAPIBARA_STORE": "s4://x/y"}),
+    "store of no kind": Move("run", "s4://x/y is neither a folder", "gs://bucket/prefix", {"CAPIBARA_STORE": "s4://x/y"}),
     "option": Move("run --experiense x", "No such option '--experiense'", "Did you mean '--experience'"),
     "command": Move("reprot", "No such command 'reprot'", "Did you mean 'report'"),
     "time": Move("backfill --domains sql --since yesterday", "neither a time nor an age", "write 2026-11-20"),

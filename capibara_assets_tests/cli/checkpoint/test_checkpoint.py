@@ -355,7 +355,7 @@ MISTAKES = {
     "source without a digest": ([*SAVE, "--source", "moe_dataset=1"], "DIGEST"),
     "no model's name": (
         ["save", "{tmp}/adapter-1", "--model", "", "--step", "1"],
-        "model: String should have at least",
+        "it is empty: was a variable not set",
     ),
     "unknown parent": ([*SAVE, "--parent", "who"], "no checkpoint who"),
     "negative step": (["save", "{tmp}/adapter-1", "--model", "m", "--step", "-1"], "--step"),
