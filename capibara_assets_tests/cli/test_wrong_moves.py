@@ -118,7 +118,9 @@ MOVES = {
     ),
     "fault of no voter": Move("run --fault voter-99=nan", "unknown voter .* 'voter-99'", "choose from voter-0"),
     "fault of no kind": Move("run --fault voter-0=nam", "unknown fault .* 'nam'", "did you mean 'nan'"),
-    "store of no kind": Move("run", "s4://x/y is neither a folder", "gs://bucket/prefix", {"CAPIBARA_STORE": "s4://x/y"}),
+    "store of no kind": Move(
+        "run", "s4://x/y is neither a folder", "gs://bucket/prefix", {"CAPIBARA_STORE": "s4://x/y"}
+    ),
     "option": Move("run --experiense x", "No such option '--experiense'", "Did you mean '--experience'"),
     "command": Move("reprot", "No such command 'reprot'", "Did you mean 'report'"),
     "time": Move("backfill --domains sql --since yesterday", "neither a time nor an age", "write 2026-11-20"),
