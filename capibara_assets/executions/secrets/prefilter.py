@@ -1,7 +1,8 @@
 """Prefilter for redaction: one pass of Vectorscan over a text says which rules could match in it; in most, none.
 
 Each rule stands in the automaton with its gate, or with its expression where it has none. No rule matches in a text in
-which its pattern is not found (a property test checks that).
+which its pattern is not found (a property test checks that). Further patterns tell which texts may have a view of
+their own (`levelled.py`), in which the rules are sought, too.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from pathlib import Path
 import hyperscan
 
 from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
+from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, Narrowed, Rule, provider_rules, rules_for
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
@@ -51,11 +53,18 @@ class _Automaton:
             pattern = (rule.gate, 0) if rule.gate else (rule.pattern.pattern, rule.pattern.flags)
             places.setdefault(pattern, []).append(place)
         self._by_id = list(places.values())
-        self._database = _database(tuple(places))
+        self._database = _database((*places, *((pattern, 0) for pattern in MAY_BE_LEVELLED)))
         self._threads = threading.local()  # two scans must not share their scratch space
 
     def found(self, text: str) -> list[int]:
-        """The numbers of the patterns that a text holds."""
+        """The numbers of the rules' patterns that a text holds, or its view."""
+        numbers = self._scanned(text)
+        if any(number >= len(self._by_id) for number in numbers):
+            view = levelled(text)
+            numbers = [*numbers, *(self._scanned(view) if view != text else ())]
+        return [number for number in numbers if number < len(self._by_id)]
+
+    def _scanned(self, text: str) -> list[int]:
         scratch = getattr(self._threads, "scratch", None)
         if scratch is None:
             scratch = self._threads.scratch = hyperscan.Scratch(self._database)

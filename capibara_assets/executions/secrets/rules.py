@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.characters import AT_RANDOM, has_digit, three_sorts
+from capibara_assets.executions.secrets.levelled import levelled
 from capibara_assets.executions.secrets.plausibility import access_key_id, filled_in, random_looking, token
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES, hex_letters_and_digits, json_web_token
 from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
@@ -96,10 +97,23 @@ def find_secrets(text: str, names_in_code: str | None = None, narrowed: Narrowed
     secrets: list[Secret] = []
     left = text
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
-    while new := _find_once(left, narrowed(left) if narrowed else rules_for(left, provider_rules()), name):
+    while new := _find_in_views(left, narrowed or _rules_for_any, name):
         secrets += new
         left = masked(left, new)
     return sorted(secrets, key=lambda secret: secret.start)
+
+
+def _rules_for_any(text: str) -> list[Rule]:
+    return rules_for(text, provider_rules())
+
+
+def _find_in_views(text: str, narrowed: Narrowed, name: str | None) -> list[Secret]:
+    """What is found in a text, and in its view in which no sign ends a value before its quotes do."""
+    found = _find_once(text, narrowed(text), name)
+    view = levelled(text)
+    if view == text or masked(view, found) == masked(text, found):  # nothing that differs is left
+        return found
+    return _without_overlaps([*found, *_find_once(view, narrowed(view), None)])
 
 
 def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:

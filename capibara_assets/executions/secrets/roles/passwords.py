@@ -26,7 +26,7 @@ _PASS += f"|{FOREIGN})"
 _PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
 # a name that ends so: `password_policy` holds none
 ENDS = (
-    rf"(?:(?=[aps])(?:p?a?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk"
+    rf"(?:(?=[aps])(?:p?a?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|(?<![A-Za-z0-9])p(?:w|sk)"
     rf"|pre-?shared[ _-]?key)|{FOREIGN})"
     r"\d?(?![\w.-])"
 )

@@ -1,0 +1,91 @@
+"""A second view of a text, in which no sign ends a value before its quotes do, or its line.
+
+Rules read a value up to a sign that ends an unquoted word: `&`, `(`, `<`, `|`, `;`, `,` and the like. Between quotes
+these are signs as `!` is, and generators draw them as often. Rather than teach each rule the quotes around its value,
+the view has `^` in place of each of them: every rule, gate and test of plausibility knows that sign. No character
+moves, so a place that is found in the view is the same place of the text.
+
+Only what looks drawn at random, or is a word, a sign and a number, is levelled: `'a|b'` and `f(x,y)` are code.
+"""
+
+import re
+
+from capibara_assets.executions.secrets.characters import changes, in_words, three_sorts
+
+SIGN = "^"  # paths, queries and addresses lack it, and no rule takes a word for a password for having it
+_ENDS = "&()<>|;,{}[]"
+_INSIDE = {"'": _ENDS + '"`\\$', '"': _ENDS + "'", "`": _ENDS + "\"'", "": _ENDS}
+_HARD = re.escape("".join(sorted(set("".join(_INSIDE.values()) + ":=+~_-" + SIGN))))
+#: What nearly all values have that are drawn at random, or of a word and a number; a sign may stand within.
+_DRAWN = rf"[A-Za-z][{_HARD}]?[0-9]+(?:[{_HARD}][0-9]*)?[A-Za-z]"
+_MIXED = rf"(?:{_DRAWN}|[a-z]{{2}}[{_HARD}][0-9]{{3}})"
+_MIX, _MINGLED = re.compile(_MIXED), re.compile(_DRAWN)
+#: Found in every text of which the view differs (a property test checks that).
+MAY_BE_LEVELLED = (
+    *(f"{quote}[^\\s{quote}]*{_MIXED}[^\\s{quote}]*{quote}" for quote in "'\"`"),
+    rf"{_MIXED}[^\s\"'`]*[ \t\r]*(?m:$)",
+)
+_QUOTED = re.compile(
+    r"[\"'`](?:(?<=')(?P<single>[^'\s]{8,90}+)'|(?<=\")(?P<double>[^\"\s\\]{8,90}+)\\{0,3}\""
+    r"|(?<=`)(?P<back>[^`\s]{8,90}+)`)"
+)
+_LAST = re.compile(r"[=: \t](?P<bare>[^\s\"'`]{8,90}+)(?=[ \t\r]{0,4}$)", re.MULTILINE)
+_QUOTES = {"single": "'", "double": '"', "back": "`", "bare": ""}
+#: Names before a value within its quotes: `user:`, `pass=`, `host:5432:db:user:`, `CORP\\user:`; a flag of one letter.
+_NAMES = re.compile(
+    r"(?:[A-Za-z]{1,20}\\{1,2})?(?:(?:[a-z0-9_.*/-]+|[A-Z0-9_.*-]+|[A-Za-z][a-z]*(?:-[A-Z][a-z]*)*)[:=%](?!//))+|-[A-Za-z](?=[A-Za-z0-9])|"
+)
+#: Code, templates, addresses, expressions of `re`, which mix signs, too; brackets that are closed.
+_CODE = re.compile(
+    r"://|[?&;,][A-Za-z_][\w.-]*[:=]|\Asha\d{3}-|\$[{(]|\{\{|\}\}|<%|\[\w-\w|\(\?|\\[dDwWsSbBnrtuUx]|&\w+;"
+    r"|\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|<[^>]*>"
+)
+_LIST = re.compile(r"[A-Z]*[a-z]*[0-9]{0,3}(?:[,;|&][A-Z]*[a-z]*[0-9]{0,3}){2,}")  # of names: E401,Login;Retry2
+_CALL = re.compile(r"[A-Za-z]{7}\w*\(")
+_CHOSEN = re.compile(r"[A-Z][a-z]{2,15}\^[0-9]{3,8}[A-Za-z]{0,8}|[A-Z][a-z]{2,15}[0-9]{2,8}\^[A-Za-z]{2,8}")
+
+
+def levelled(text: str) -> str:
+    """The view of a text; the text itself where nothing is levelled."""
+    return _with_plain(_LAST, _with_plain(_QUOTED, text))
+
+
+def _with_plain(runs: re.Pattern[str], text: str) -> str:
+    parts, last = [], 0
+    for match in runs.finditer(text):
+        kind = str(match.lastgroup)
+        run = match[kind]
+        if (plain := _plain(run, _QUOTES[kind])) != run:
+            parts += [text[last : match.start(kind)], plain]
+            last = match.end(kind)
+    return "".join([*parts, text[last:]]) if parts else text
+
+
+def _plain(run: str, quote: str) -> str:
+    """What stands between quotes, or at a line's end, with its signs levelled if it is a value."""
+    if run.isalnum() or not _MIX.search(run):
+        return run
+    names = _NAMES.match(run)
+    at = names.end() if names else 0
+    if _CODE.search(run, at) or (not quote and _CALL.search(run, at)):
+        return run
+    # what ends a line may be the syntax of what stands around; `=` fills up base64
+    value = run[at:].rstrip("=" if quote else ":=" + _ENDS)
+    if len(value) < 8 or not value.isascii() or _LIST.fullmatch(value):
+        return run
+    joins = ":=" if not quote or "." in value or "/" in value else ":=+~_-"  # the others join names of files, versions
+    plain = value[0].translate(_table(quote, "")) + value[1:].translate(_table(quote, joins))
+    return run[:at] + plain + run[at + len(value) :] if _drawn_or_chosen(plain) else run
+
+
+def _table(quote: str, joins: str) -> dict[int, str]:
+    return dict.fromkeys(map(ord, _INSIDE[quote] + joins), SIGN)
+
+
+def _drawn_or_chosen(plain: str) -> bool:
+    """Whether a levelled value is letters of both cases and digits at random, or a word, a sign and a number."""
+    told = "".join(filter(str.isalnum, plain))
+    if not three_sorts(plain) or len(told) < 0.6 * len(plain):
+        return False
+    drawn = len(told) >= 9 and changes(told) >= 0.3 and in_words(plain) <= 0.6 and _MINGLED.search(plain)
+    return bool(drawn) or _CHOSEN.fullmatch(plain) is not None

@@ -1,0 +1,66 @@
+"""A value between quotes, or to its line's end, ends there, whatever signs it holds; code and templates stay."""
+
+import random
+
+import pytest
+
+from capibara_assets.executions.secrets.levelled import levelled
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.redact import redact_text
+from capibara_assets_tests.executions.secrets.places import redacted
+
+SIGNS = "&()<>|;,{}[]-"
+PLACES = (
+    "sshpass -p '{}' ssh deploy@10.0.0.4 uptime",
+    "redis-cli -h cache -a '{}' PING",
+    "echo '{}' | docker login registry.example.com -u ci --password-stdin",
+    "echo 'db1:5432:shop:admin:{}' >> ~/.pgpass",
+    "7z x backup.7z '-p{}' -oout",
+    "export DB_PW='{}'",
+    "mosquitto_pub -h broker -u dev -P '{}' -t t -m hi",
+    "terraform apply -var='rds_master_password={}'",
+    "DB_HOST=db\nDB_PASSWORD={}\nDB_PORT=5432",
+    "requirepass {}\nmaxmemory 2gb",
+)
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("place", PLACES)
+def test_no_sign_ends_a_value_before_its_quotes_do(place: str, sign: str) -> None:
+    redacted(place, f"Qzk4Wd7{sign}m3Lc8x4")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parser.add_argument('-p', default='a|b1|C2')",
+        'password = f"{user.Name1}:{cfg.Pass2}"',
+        'export DB_PASSWORD="$(cat /run/secrets/Db1.txt)"',
+        "mysql -u root -p'<PASSWORD1>' shop",
+        'password: "{{ vault.Db1Password }}"',
+        'header = "Id,UserName,Password,Col1,Col2"',
+        "auth = 'Optional<Token2,Int32>'",
+        "curl 'https://api.example.com/login?User1=a&Page2=b&next=C3d'",
+        "account_range = 'A1:C20,E5:G9'",
+        "raise AuthError('E401,Login;Retry2')",
+        "session.get(url, params={'q':'Name1,Id2;Sort3'})",
+        "for key in model.X509PublicKey):",
+        "session=v4; HttpOnly; Max-Age=637",
+        "DATABASE=Server=tcp:db.internal,1433;User=app;Encrypt=Yes1No",
+    ],
+)
+def test_code_and_templates_between_quotes_stay(text: str) -> None:
+    assert redact_text(text) == text
+
+
+def test_a_view_is_as_long_as_its_text_and_the_prefilter_tells_of_each() -> None:
+    draw = random.Random(1)
+    alphabet = "abcXYZ0189" + "&()<>|;,{}[]:=+~_-$\\. '\"`\n"
+    texts = ["".join(draw.choices(alphabet, k=60)) for _ in range(3000)]
+    texts += [f"login -p '{''.join(draw.choices(alphabet[:-4], k=16))}' x" for _ in range(3000)]
+    changed = [text for text in texts if levelled(text) != text]
+    assert len(changed) > 10
+    assert all(len(levelled(text)) == len(text) for text in changed)
+    found = [text for text in changed if redact_text(text) != text]
+    suspected = may_hold_secrets([*found, *["x = 1"] * 128])
+    assert all(suspected[: len(found)])
