@@ -35,9 +35,9 @@ _QUOTES = {"single": "'", "double": '"', "back": "`", "bare": ""}
 _NAMES = re.compile(
     r"(?:[A-Za-z]{1,20}\\{1,2})?(?:(?:[a-z0-9_.*/-]+|[A-Z0-9_.*-]+|[A-Za-z][a-z]*(?:-[A-Z][a-z]*)*)[:=%](?!//))+|-[A-Za-z](?=[A-Za-z0-9])|"
 )
-#: Code, templates, addresses, expressions of `re`, which mix signs, too; brackets that are closed.
+#: Code, templates, addresses, expressions of `re`, which mix signs, too; brackets that are closed; placeholders.
 _CODE = re.compile(
-    r"://|[?&;,][A-Za-z_][\w.-]*[:=]|\Asha\d{3}-|\$[{(]|\{\{|\}\}|<%|\[\w-\w|\(\?|\\[dDwWsSbBnrtuUx]|&\w+;"
+    r"://|[?&;,][A-Za-z_][\w.-]*[:=]|;base64,|\A(?:sha\d{3}-|\d{1,9}>)|\$[{(]|\{\{|\}\}|<%|\[\w-\w|\(\?|\\[dDwWsSbBnrtuUx]|&\w+;"
     r"|\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|<[^>]*>"
 )
 _LIST = re.compile(r"[A-Z]*[a-z]*[0-9]{0,3}(?:[,;|&][A-Z]*[a-z]*[0-9]{0,3}){2,}")  # of names: E401,Login;Retry2
