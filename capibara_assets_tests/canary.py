@@ -18,14 +18,14 @@ _FAILING = f'''def {CANARY}_mean(values):
     """Return the mean of the {CANARY} values, or zero when there is none."""
     return sum(values) / len(values)
 
-print({CANARY}_mean([1, 2, 3]))
-print({CANARY}_mean([]))
+print({CANARY}_mean([1, 2, 3]), "{CANARY}")
+print({CANARY}_mean([]), "{CANARY}")
 '''
 _MENDED = _FAILING.replace("return sum", "if not values:\n        return 0.0\n    return sum")
 _TASK = f"Write a function {CANARY}_mean that returns the mean of a list of numbers, or zero when the list is empty."
 _TRACEBACK = f"""Traceback (most recent call last):
   File "<cell>", line 6, in <module>
-    print({CANARY}_mean([]))
+    print({CANARY}_mean([]), "{CANARY}")
   File "<cell>", line 3, in {CANARY}_mean
     return sum(values) / len(values)
 ZeroDivisionError: division by zero"""
@@ -36,7 +36,7 @@ def plant(logs: Path, tenant: str | None = None) -> None:
     error = {"name": "ZeroDivisionError", "value": "division by zero", "traceback": _TRACEBACK}
     lines = [
         _record(FAILED, "2026-10-20T10:00:00.000Z", _FAILING, [f"2.0 {CANARY}\n"], error, tenant),
-        _record(MENDED, "2026-10-20T10:01:00.000Z", _MENDED, ["2.0\n", f"0.0 {CANARY}\n"], None, tenant),
+        _record(MENDED, "2026-10-20T10:01:00.000Z", _MENDED, [f"2.0 {CANARY}\n", f"0.0 {CANARY}\n"], None, tenant),
     ]
     (logs / "canary.jsonl").write_text("".join(lines))
     (logs / "copy.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))

@@ -126,8 +126,8 @@ def _unverified(one: ExampleCandidate, verdict: ReplayVerdict | Judgement | None
         return None
     if verdict is not None and verdict.verified == "unverified":
         return f"{DIFFERED}: {verdict.reason}"
-    judged = one.test or one.kind != "solve" or one.language in ("sql", PATCH) or holds_sql(one.answer, one.language)
-    return None if judged else UNJUDGED
+    excused = one.test or one.kind != "solve" or one.language in ("sql", PATCH) or holds_sql(one.answer, one.language)
+    return None if excused else UNJUDGED
 
 
 def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple[list[Placed], dict[str, str]]:

@@ -17,7 +17,7 @@ LEAST_DAYS, MOST_DAYS = 0.01, 3650.0  # a quarter of an hour, ten years: limits 
 UNSCHEDULED_DAYS = 35.0  # over a month
 
 
-_PLACE = re.compile(r"(?:gs|gcs)://[a-z0-9][a-z0-9._-]*(?:/.*)?|(?:file|memory)://.*", re.DOTALL)
+_PLACE = re.compile(r"(?:gs|gcs)://[A-Za-z0-9][A-Za-z0-9._-]*(?:/.*)?|(?:file|memory)://.*", re.DOTALL)
 
 
 def _a_place(text: str | None) -> str | None:

@@ -53,8 +53,8 @@ def parse_record(record: Record, format: str | None = None) -> ParsedRecord:
         format: a key of FORMATS; None detects it by the record's fields.
 
     Raises:
-        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported, unrecoverable,
-            invalid_unicode or nul_character; the detail says what was found and what to do.
+        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported, unrecoverable or
+            invalid_unicode; the detail says what was found and what to do.
     """
     name = format or format_of(record)
     for needed in FORMATS[name]:
@@ -207,8 +207,6 @@ def _text(value: Any, where: str) -> str:
 def _whole(text: str, where: str) -> str:
     if (half := SURROGATE.search(text)) is not None:
         raise Fault("invalid_unicode", f"{where} has {half[0]!a}, half of a character: write its text in UTF-8")
-    if "\0" in text:  # what redaction puts in place of what it found
-        raise Fault("nul_character", f"{where} has a NUL at character {text.index(chr(0))}: leave it out")
     return text
 
 
