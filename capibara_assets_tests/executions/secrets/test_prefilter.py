@@ -139,6 +139,9 @@ NARROW = (
     "clave: tulip2024x",
     "db_clave=tulip2024x",
     'x = {"2clave": "tulip2024x"}',
+    'for pw in ["IxiTKDoclgLUpxhKGUlFRVGaotIFYYYq", "AGVshqibWZLkLB"]:',
+    "half of the key is hCGFonBmwMQy and the rest is CAplZpa8",
+    "secrets:\n  api: IxiTKDoclgLUpxhKGUlFRVGaotIFYYYq\n",
 )
 """Found by a reader of the gates: each was too narrow in one place."""
 

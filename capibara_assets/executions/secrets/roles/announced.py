@@ -6,7 +6,7 @@ The value stands alone behind it, mostly in a line of its own.
 import re
 from collections.abc import Iterator
 
-from capibara_assets.executions.secrets.characters import has_digit
+from capibara_assets.executions.secrets.characters import LETTERS_AT_RANDOM, has_digit
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
@@ -263,7 +263,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
         rf"[^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
-        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*{MINGLED}",
+        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*(?:{MINGLED}|(?-i:{LETTERS_AT_RANDOM}))",
     ),
     # a key, told with what it is for
     Role(
