@@ -22,6 +22,7 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, Pod, pod_state, state_of, stop
 from capibara_assets.processes.identity import Process
 from capibara_assets_tests.processes.test_groups import all_gone, pids
+from capibara_assets_tests.spoilt_files import put_in_place
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,13 +167,8 @@ def test_names_are_beginnings_of_ids_and_foreign_files_no_jobs(jobs: Jobs) -> No
 
 def spoilt(file: Path, to: str) -> None:
     text = file.read_text()
-    file.unlink()
-    if to == "a pipe":
-        os.mkfifo(file)
-    elif to == "a device":
-        file.symlink_to("/dev/zero")
-    else:
-        file.write_text({"cut": text[:40], "another's": text.replace("1120", "1121"), "no time": '{"id": "b"}'}[to])
+    texts = {"cut": text[:40], "another's": text.replace("1120", "1121"), "no time": '{"id": "b"}'}
+    put_in_place(file, texts.get(to, to))
 
 
 @pytest.mark.parametrize("to", ["cut", "a pipe", "a device", "another's", "no time"])

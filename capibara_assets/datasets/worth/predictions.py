@@ -60,9 +60,9 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
         return LOADED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
         return TRIVIAL
-    if language == "python" and _ends_in_text(code):
-        return UNQUOTED
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
+    if language == "python" and _ends_in_text(program):
+        return UNQUOTED
     return TRIVIAL if steps(program, language) < fewest_steps else None
 
 
@@ -74,7 +74,7 @@ def _quoted(error: str) -> list[str]:
 
 def _ends_in_text(code: str) -> bool:
     """Whether the last value of a cell is that of a call of a function that gives a text: `return str(total)`."""
-    tree = python_source.parse(re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE))
+    tree = python_source.parse(code)
     last = tree.body[-1] if tree is not None and tree.body else None
     call = last.value if isinstance(last, ast.Expr) else None
     if tree is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):

@@ -6,7 +6,6 @@ their own (`levelled.py`), in which the rules are sought, too.
 """
 
 import hashlib
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,7 +16,15 @@ import hyperscan
 from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
 from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
 from capibara_assets.executions.secrets.personal import personal_rules
-from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, Narrowed, Rule, provider_rules, rules_for
+from capibara_assets.executions.secrets.rules import (
+    BARE_TOKEN_NAME,
+    Narrowed,
+    Rule,
+    provider_rules,
+    provider_rules_for,
+    rules_for,
+)
+from capibara_assets.executions.secrets.words import Scanner
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 _WORTH_AN_AUTOMATON = 128  # texts; fewer are examined in less time than it takes to compile one
@@ -40,7 +47,7 @@ def narrowed_rules(also: Sequence[str] = ()) -> Narrowed:
 
 
 def _by_anchors(text: str, personal: Sequence[Rule]) -> list[Rule]:
-    return [*rules_for(text, provider_rules()), *rules_for(text, personal)]
+    return [*provider_rules_for(text), *rules_for(text, personal)]
 
 
 class _Automaton:
@@ -53,8 +60,7 @@ class _Automaton:
             pattern = (rule.gate, 0) if rule.gate else (rule.pattern.pattern, rule.pattern.flags)
             places.setdefault(pattern, []).append(place)
         self._by_id = list(places.values())
-        self._database = _database((*places, *((pattern, 0) for pattern in MAY_BE_LEVELLED)))
-        self._threads = threading.local()  # two scans must not share their scratch space
+        self._scanner = Scanner(_database((*places, *((pattern, 0) for pattern in MAY_BE_LEVELLED))))
 
     def found(self, text: str) -> list[int]:
         """The numbers of the rules' patterns that a text holds, or its view."""
@@ -65,22 +71,12 @@ class _Automaton:
         return [number for number in numbers if number < len(self._by_id)]
 
     def _scanned(self, text: str) -> list[int]:
-        scratch = getattr(self._threads, "scratch", None)
-        if scratch is None:
-            scratch = self._threads.scratch = hyperscan.Scratch(self._database)
-        numbers: list[int] = []
-        for each in {text, folded(text)}:
-            self._database.scan(each.encode("utf-8", "surrogatepass"), _append, context=numbers, scratch=scratch)
-        return numbers
+        return [number for each in {text, folded(text)} for number in self._scanner.numbers_in(each)]
 
     def rules(self, text: str) -> list[Rule]:
         """The rules whose pattern and anchor a text holds, in their order: those of `rules_for`, or fewer."""
         places = sorted({place for number in self.found(text) for place in self._by_id[number]})
         return rules_for(text, [self._rules[place] for place in places]) if places else []
-
-
-def _append(number: int, start: int, end: int, flags: int, numbers: object) -> None:
-    numbers.append(number)  # type: ignore[attr-defined]
 
 
 _AUTOMATA: dict[tuple[str, ...], _Automaton] = {}

@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_ANCHORS, FOREIGN_KEY_ANCHORS, FOREIGN_KEYS
 from capibara_assets.executions.secrets.roles.shapes import CONTEXT_SHAPES
 from capibara_assets.executions.secrets.roles.vicinity import OF_PAGES
-from capibara_assets.executions.secrets.words import Words
+from capibara_assets.executions.secrets.words import seeking
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
@@ -97,14 +97,10 @@ def find_secrets(text: str, names_in_code: str | None = None, narrowed: Narrowed
     secrets: list[Secret] = []
     left = text
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
-    while new := _find_in_views(left, narrowed or _rules_for_any, name):
+    while new := _find_in_views(left, narrowed or provider_rules_for, name):
         secrets += new
         left = masked(left, new)
     return sorted(secrets, key=lambda secret: secret.start)
-
-
-def _rules_for_any(text: str) -> list[Rule]:
-    return rules_for(text, provider_rules())
 
 
 def _find_in_views(text: str, narrowed: Narrowed, name: str | None) -> list[Secret]:
@@ -145,13 +141,16 @@ def masked(text: str, secrets: Sequence[Secret]) -> str:
 
 
 def rules_for(text: str, rules: Sequence[Rule]) -> list[Rule]:
-    """The rules that have an anchor in `text`; no other can match in it."""
-    if rules is provider_rules():
-        as_written, lowered_anchors = _every_anchor()
-        numbers = as_written.rules_in(text) | lowered_anchors.rules_in(text.lower())
-        return [rules[number] for number in sorted(numbers)]
+    """The rules that have an anchor in `text`; no other can match in it. Of many rules: `provider_rules_for`."""
     lowered = text.lower()
     return [rule for rule in rules if _has_anchor(rule.anchors, lowered if rule.ignore_case else text)]
+
+
+def provider_rules_for(text: str) -> list[Rule]:
+    """`rules_for` of `provider_rules`, whose thousands of anchors are sought in one pass."""
+    as_written, lowered = _every_anchor()
+    rules = provider_rules()
+    return [rules[number] for number in sorted(as_written.rules_in(text) | lowered.rules_in(text.lower()))]
 
 
 class _Anchors:
@@ -162,7 +161,7 @@ class _Anchors:
         for number, rule in rules:
             for anchor in rule.anchors:
                 numbers.setdefault(anchor, []).append(number)
-        self._numbers, self._words = list(numbers.values()), Words(list(numbers))
+        self._numbers, self._words = list(numbers.values()), seeking(list(numbers))
 
     def rules_in(self, text: str) -> set[int]:
         """The numbers of the rules of which `text` holds an anchor."""

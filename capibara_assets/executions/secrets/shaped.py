@@ -9,10 +9,9 @@ keys in PEM are none: a deployment may keep its own.
 import re
 from functools import cache, partial
 
-import polars as pl
-
 from capibara_assets.executions.secrets.plausibility import provider_example
 from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, provider_rules, rules_for
+from capibara_assets.executions.secrets.words import Scanner, seeking
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,}[-_.]")
 _FURTHER = frozenset(
@@ -28,7 +27,7 @@ _WORDS = frozenset(("live_", "test_", "secret_", "pat-", "pat.", "sat.", "key-",
 
 def find_shaped(text: str) -> list[Secret]:
     """The places in `text` of values with a provider's precise shape, left to right, not overlapping."""
-    if not pl.Series([text]).str.contains_any(_anchors())[0]:
+    if not _anchors().numbers_in(text):
         return []
     found = find_secrets(text, narrowed=partial(rules_for, rules=precise_rules()))
     return [secret for secret in found if not provider_example(text[secret.start : secret.end])]
@@ -55,5 +54,5 @@ def _of_a_provider(rule: Rule) -> bool:
 
 
 @cache
-def _anchors() -> list[str]:
-    return sorted({anchor for rule in precise_rules() for anchor in rule.anchors})
+def _anchors() -> Scanner:
+    return seeking(sorted({anchor for rule in precise_rules() for anchor in rule.anchors}))

@@ -1,6 +1,5 @@
 """Dagster's home as a deployment's file decides it: history in PostgreSQL, what steps print in a bucket."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.lineage.history import Traces, compact_server, scrub
 from capibara_assets_tests.cluster.postgres import PASSWORD, postgres
+from capibara_assets_tests.spoilt_files import put_in_place
 
 NEEDLE = "kanarienvogel7391"
 
@@ -58,14 +58,7 @@ def test_damaged_settings_are_told(deployment: Deployment, damage: str) -> None:
     here = replace(deployment, history=None)
     with open_instance(here):
         pass
-    file = dagster_home(here) / "dagster.yaml"
-    file.unlink()
-    if damage == "a pipe":
-        os.mkfifo(file)
-    elif damage == "a device":
-        file.symlink_to("/dev/zero")
-    else:
-        file.write_text(damage)
+    put_in_place(dagster_home(here) / "dagster.yaml", damage)
     with pytest.raises(IntegrityError, match=r"dagster\.yaml .*; mend the file, or remove it, and it is made anew"):
         open_instance(here)
 

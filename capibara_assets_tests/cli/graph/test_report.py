@@ -1,7 +1,6 @@
 """The report: figures taken from the artifacts that Dagster names, quarantined lines by domain, JSON and HTML."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -40,6 +39,7 @@ from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run as execution
 from capibara_assets_tests.datasets.test_checks import example
 from capibara_assets_tests.published import Published, adapter_folder
+from capibara_assets_tests.spoilt_files import put_in_place
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
 RECORD: dict[str, Any] = {
@@ -412,14 +412,7 @@ def test_a_damaged_record_of_a_run_is_told(tmp_path: Path, damage: str):
     keep_record(deployment, RECORD)
     assert latest_record(deployment) == RECORD and latest_experience(deployment) == Path(RECORD["experience"])
     file = tmp_path / "runs" / "latest.json"
-    text = file.read_text()
-    file.unlink()
-    if damage == "a pipe":
-        os.mkfifo(file)
-    elif damage == "a device":
-        file.symlink_to("/dev/zero")
-    else:
-        file.write_text(text[:40] if damage == "cut" else damage)
+    put_in_place(file, file.read_text()[:40] if damage == "cut" else damage)
     for read in (latest_record, latest_experience):
         with pytest.raises(IntegrityError, match=r"latest\.json .*; remove it: the next `capibara run` writes it anew"):
             read(deployment)

@@ -6,7 +6,7 @@ The value stands alone behind it, mostly in a line of its own.
 import re
 from collections.abc import Iterator
 
-from capibara_assets.executions.secrets.characters import LETTERS_AT_RANDOM, has_digit
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
@@ -23,6 +23,7 @@ from capibara_assets.executions.secrets.roles.foreign import FOREIGN
 from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDS_ANCHORS
 from capibara_assets.executions.secrets.roles.role import (
     CHARS,
+    DRAWN,
     ENGLISH,
     IS,
     MARK,
@@ -263,7 +264,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
         rf"[^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
-        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*(?:{MINGLED}|(?-i:{LETTERS_AT_RANDOM}))",
+        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*{DRAWN}",
     ),
     # a key, told with what it is for
     Role(

@@ -5,7 +5,7 @@ As in `passwords`, the place holds a secret and nothing else, so that its value 
 
 import re
 
-from capibara_assets.executions.secrets.characters import LETTERS_AT_RANDOM, has_digit
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     chosen_or_made,
     chosen_password,
@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.plausibility import (
     stated_password,
 )
 from capibara_assets.executions.secrets.roles.passwords import ENDS, ENDS_ANCHORS
-from capibara_assets.executions.secrets.roles.role import CHARS, IS, MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles.role import CHARS, DRAWN, IS, VALUE, Role
 
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*+")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
@@ -224,7 +224,7 @@ FORMS: tuple[Role, ...] = (
         r"[ \t]*+(?:=>|:=|=|:|\bin\b|\bof\b)"
         r"[ \t]*+(?:\w{1,12}\()?[\[{(](?=([^\]})]{8,600}))",
         chosen_or_made, parts=r"[\"']([^\s\"'\\<>]{6,200})[\"'](?![ \t]*:)",
-        gate=rf"(?i)(?:passw|pwds?|pws?|secrets|tokens|keys|credentials)[^\n]*[\[{{(][^\]}})]*(?:{MINGLED}|(?-i:{LETTERS_AT_RANDOM}))",
+        gate=rf"(?i)(?:passw|pwds?|pws?|secrets|tokens|keys|credentials)[^\n]*[\[{{(][^\]}})]*{DRAWN}",
     ),
     Role(
         "SECRET", ("secret", "token", "key", "credential", "passw"),
@@ -233,7 +233,7 @@ FORMS: tuple[Role, ...] = (
         r"(?=((?:[ \t]+[^\n]{1,300}(?:\n|$)){1,20}))",
         chosen_or_made, parts=rf"(?m)^[ \t]+[\"']?[\w.-]{{1,60}}[\"']?[ \t]*[:=][ \t]*[\"']?{VALUE}[\"']?,?[ \t\r]*$",
         gate=rf"(?im)(?:secrets|credentials|tokens|passwords|keys|creds)[\"']?[ \t]*[:=][ \t]*\{{?[ \t\r]*\n[ \t]"
-        rf"[^\n]*[^}}]*(?:{MINGLED}|(?-i:{LETTERS_AT_RANDOM}))",
+        rf"[^\n]*[^}}]*{DRAWN}",
     ),
     # a prefix of what is hashed; what a file of keys is opened with; a query's key
     Role(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from capibara_assets.executions.secrets.characters import RANDOM
+from capibara_assets.executions.secrets.characters import LETTERS_AT_RANDOM, RANDOM
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_KEYS
 
 
@@ -59,3 +59,4 @@ MARK = r"(?:[\"'`*_“”„«»‹›‚‘’「『《【（(\[]|\\{1,7}[\"']|
 SPACED_MARK = rf"(?:{MARK}|«[ \u00a0\u202f])"
 SIGNED = r"(?:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
 MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
+DRAWN = f"(?-i:{SIGNED}|{RANDOM}|{LETTERS_AT_RANDOM})"  # or of letters alone
