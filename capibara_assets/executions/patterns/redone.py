@@ -1,6 +1,7 @@
 """Whether a later cell does again, otherwise, what a failed one stopped at."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from capibara_assets.executions.parsing import query_words
@@ -10,6 +11,7 @@ from capibara_assets.executions.patterns.statements import CellStatement
 
 _AT_ITS_PLACE, _ALIKE = 0.7, 0.75  # least likeness of a statement to one that assigns the same, and to any other
 _MIN_TOKENS = 4  # of a statement that tells: `x` and `f()` stand in many cells
+_MIN_PARTS = 6  # of an expression that another takes the place of
 _WORDS_KEPT = 0.5  # of a query that was refused, in the one that takes its place
 _MOST_REST = 20  # statements after the one that failed that are looked for
 _LITERAL = re.compile(r"[rbfRBF]{0,2}(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)|\b\d[\w.]*")
@@ -21,7 +23,7 @@ def repeats(failed: Attempt, later: Attempt) -> int | None:
     An assertion is one that begins with it, too.
     """
     asked = _stopped(failed)
-    if asked is None or len(asked.tokens) < _MIN_TOKENS:
+    if asked is None or (len(asked.tokens) < _MIN_TOKENS and failed.names.isdisjoint(asked.tokens)):
         return None
     checks = asked.tokens[0] == "assert"
     for at, one in enumerate(later.statements):
@@ -153,8 +155,29 @@ def _bare(one: CellStatement) -> str:
 
 
 def asks_again(failed: Attempt, later: Attempt) -> bool:
-    """Whether a query that was refused is asked otherwise: most words of the one stand in the other."""
-    if failed.row["language"] != "sql" or failed.row["outcome"] != "error":
+    """Whether what was refused is asked otherwise: a query of most of its words, an expression of most of its parts."""
+    if failed.row["outcome"] != "error":
         return False
+    if failed.row["language"] != "sql":
+        return _calls_again(failed, later)
     asked, instead = (query_words(one.code) for one in (failed, later))
     return len(asked) >= _MIN_TOKENS and len(asked & instead) >= _WORDS_KEPT * len(asked)
+
+
+def _calls_again(failed: Attempt, later: Attempt) -> bool:
+    """Whether a cell holds another expression in place of the one that ended the failed cell, with all its literals."""
+    asked = _stopped(failed)
+    if asked is None or asked.places or len(asked.tokens) < _MIN_PARTS or _rest(failed) or _checks(asked):
+        return False
+    return any(
+        not _checks(one)
+        and one.tokens != asked.tokens
+        and _kept(asked.tokens, one.tokens) >= _ALIKE
+        and not _literals(asked) - _literals(one)
+        and _bare(asked) != _bare(one)
+        for one in later.statements
+    )
+
+
+def _literals(one: CellStatement) -> Counter[str]:
+    return Counter(_LITERAL.findall(" ".join(one.tokens)))

@@ -131,6 +131,32 @@ def test_a_query_that_is_asked_otherwise(tmp_path: Path, later: str, found: bool
 TOTAL = "def total(a):\n    return {}\n\nprint('total', total([1, 2]), 'want 3')"
 
 
+@pytest.mark.parametrize(
+    ("asked", "later", "found"),
+    [
+        ("stock[stock.left > 3 and stock.price < 20]", "stock[(stock.left > 3) & (stock.price < 20)]", True),
+        ('days.tz_convert("Asia/Tokyo")', 'days.tz_localize("UTC").tz_convert("Asia/Tokyo").index[0]', True),
+        ('print(url_for("page", name="a"))', 'with app.context():\n    print(url_for("page", name="a"))', True),
+        ("stock[stock.left > 3 and stock.price < 20]", "stock[stock.left > 8]", False),  # another request
+        ('client.get("/pens/1").json()["name"]', 'client.get("/pots/2").json()', False),
+        ('Pen(colour="red", width=3)', 'try:\n    Pen(colour="red")\nexcept ValueError as e:\n    print(e)', False),
+    ],
+)
+def test_an_expression_that_the_next_cell_writes_otherwise(tmp_path: Path, asked: str, later: str, found: bool) -> None:
+    assert pairs(tmp_path, failed(asked, 1), (later, None)) == [(0, 1)] * found
+    assert pairs(tmp_path, failed(asked, 1), ("other = 1", None), (later, None)) == []
+
+
+def test_a_short_call_of_what_the_cell_defines(tmp_path: Path) -> None:
+    checks = "\n".join(f"    assert tail([{n}, 8, 9]) == [9], {n}" for n in range(8))
+    first = f"def tail(a):\n    return a[1:]\n\ndef check():\n{checks}\n\ncheck()"
+    mended = "def tail(a):\n    return a[-1:]\n\ncheck()"
+    line = first.count("\n") + 1
+    assert pairs(tmp_path, failed(first, line, name="AssertionError"), (mended, None)) == [(0, 1)]
+    called = failed("run()", 1)
+    assert pairs(tmp_path, called, ("def tail(a):\n    return a[-1:]\n\nrun()", None)) == []
+
+
 def test_a_failure_that_the_defining_cell_shows(tmp_path: Path) -> None:
     wrong, right = (TOTAL.format(value) for value in ("a[0]", "sum(a)"))
     assert pairs(tmp_path, (wrong, "total 1 want 3"), (right, "total 3 want 3")) == [(0, 1)]
