@@ -15,7 +15,7 @@ from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, section
-from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unfounded, why_unpredictable
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Split
 from capibara_assets.datasets.verification import Judgement
@@ -187,6 +187,8 @@ def insufficient(candidate: ExampleCandidate) -> str | None:
         why = why_unpredictable(candidate.language, candidate.prompt)
     elif why is None:
         why = why_insufficient(candidate.language, candidate.prompt, candidate.answer)
+    if why is None and candidate.kind == "repair":
+        why = why_unfounded(candidate.language, candidate.prompt)
     return f"{INSUFFICIENT}: {why}" if why else None
 
 

@@ -140,6 +140,16 @@ def superseded(session: Sequence[Row]) -> set[str]:
     return found
 
 
+def refuted(session: Sequence[Row]) -> set[str]:
+    """Executions that ended well and defined what a later assertion needed that did not hold."""
+    found: set[str] = set()
+    for position, row in enumerate(session):
+        if row["outcome"] == "error" and "Assert" in (row["error_name"] or ""):
+            pieces = needed(session, position).pieces
+            found |= {one.row["execution_id"] for one in pieces if definitions(one.text, one.row["language"])}
+    return found
+
+
 def carried(cell: Row, names: frozenset[str]) -> str:
     """What gives these names in a cell that failed later, as far as it ran, with what that needs; "" for nothing."""
     while True:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from capibara_assets.datasets.code.sessions import superseded
+from capibara_assets.datasets.code.sessions import refuted, superseded
 from capibara_assets.datasets.derived import injected, predicted, queries, query_walks
 from capibara_assets.datasets.derived.injected import Injected
 from capibara_assets.datasets.derived.solved import solved_cells
@@ -54,7 +54,9 @@ def derive(
     sound = [one for one in solved_cells(evidence) if not any(row["execution_id"] in unsound for row in one.rows)]
     solved = sorted(sound, key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
     more = _MORE_BUGS if domain == Domain.DEBUG else 0
-    over = {name for session in evidence.sessions for name in superseded(session)}  # their authors went on
+    over = {
+        name for session in evidence.sessions for name in superseded(session) | refuted(session)
+    }  # not the last word
     most = [0 if one.row["execution_id"] in over else wanted.tried + 2 * more for one in solved]
     bugs = [injected.trial_of(one, wanted.bugs, tried) for one, tried in zip(solved, most, strict=True)]
     bugs = bugs[: _within(wanted.executions, bugs)]

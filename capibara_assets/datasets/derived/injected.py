@@ -35,6 +35,8 @@ _ALL_FALSE = re.compile(r"(?:\W*\b(?:np\.)?(?:False_?|false)\b\W*){2,}")
 _FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
 #: A number behind it decides by chance: none can be told from another.
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
+_SETS_TEXT = re.compile(r"(?:this\.|self\.)?\w+ = (?:'[^'\n]*'|\"[^\"\n]*\");?")
+_SETS_VALUE = re.compile(r"(?:(?:const|let|var) )?[\w$.\[\]'\"]+ = (?:-?[\w.]+|'[^'\n]*'|\"[^\"\n]*\");?\s*$")
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
@@ -171,10 +173,13 @@ def is_mendable(one: Injected, prompt: str) -> bool:
         told = set(_WORD.findall(f"{prompts.stated(prompt)}\n{prompts.section(prompt, prompts.ERROR)}"))
         if not all(told.issuperset(_WORD.findall(value)) for value in (*numbers, *texts)):
             return False
+    if one.edit.kind == "missing_statement" and _SETS_TEXT.fullmatch(gone.strip()):
+        return False  # another value in its place would do
     if one.edit.kind in ("constant", "status"):
         code = one.pair["fixed_code"]
         line = code.split("\n")[_line(code, one.edit)]
-        return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
+        given = _is_given(one.pair) or (one.pair["error_name"] == WRONG_OUTPUT and _SETS_VALUE.match(line))
+        return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not given)
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False
     listed = len(numbers) > 1 and "[" in gone

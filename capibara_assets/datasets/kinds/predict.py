@@ -28,7 +28,7 @@ _UNKNOWABLE = re.compile(
     r"""\b(time\.(time|time_ns|perf_counter|monotonic|process_time|strftime|localtime|gmtime|ctime)|perf_counter|
     datetime\.(now|utcnow|today)|date\.today|performance\.now|random|randn?|randint|randperm|shuffle|manual_seed|
     default_rng|uuid[134]|secrets\.|environ|getenv|getpid|getcwd|platform\.|getsizeof|memory_usage|psutil|__version__|
-    from_pretrained|random_state|sklearn\.datasets|sklearn\ import\ datasets|
+    from_pretrained|getsource|random_state|sklearn\.datasets|sklearn\ import\ datasets|
     datasets\.load_\w+|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
     fsolve|curve_fit|least_squares|CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
     |\boptimize\.\w+\(|\bvalue_counts\([^()\n]*\bbins=|\bq?cut\([^()\n]*,\s*(?:bins=|q=)?\d
@@ -50,6 +50,11 @@ _JAVASCRIPT_VALUE = re.compile(
 )
 _PYTHON_OBJECT = re.compile(r"[A-Za-z_][\w.]*[(\[{]|[<{\[(]|(nan|inf|-inf|NaT|<NA>)$")
 _DIGITS = re.compile(r"\d\.\d{7}|\d\.\d+[eE]-?\d")  # nobody works these out by reading
+_FRACTION = re.compile(r"(?<![\w.])\d+\.\d{3,}[1-9]0*(?![\w.])")
+_MOST_FRACTIONS = 1  # of four decimals or more that the code does not hold
+_BARE_CLASS = re.compile(
+    r"\btype\((?:[^()\n]|\([^()\n]*\))*\)(?!\.)[^\n]*\Z"
+)  # IPython shows `int`, Python `<class 'int'>`
 _LONG_INTEGER = re.compile(r"(?<![\w.])\d{13,}(?![\w.])")  # nor these
 _NO_ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 _LAYOUT = re.compile(r"^[^\n]*[\[{(]$", re.MULTILINE)  # Node breaks the lines of what it prints by their width
@@ -119,12 +124,17 @@ def is_derivable(code: Iterable[str], output: str, language: str = "python") -> 
     """Whether a reader of `code` (the cell and its dependencies) can infer `output` from the texts alone.
 
     Not from a clock, chance (seeded or not), fitted or searched numbers, bins that a library chose, the machine or an
-    address; nor seven digits of a fraction, or where Node breaks the lines of a value. That it comes out every time is
-    not judged here: it is executed again.
+    address; nor seven digits of a fraction, several long fractions, classes as IPython shows them, or where Node breaks
+    the lines of a value. That it comes out every time is not judged here: it is executed again.
     """
     if _DIGITS.search(output) or (language in JAVASCRIPT and _LAYOUT.search(output)) or _UNTELLING.search(output):
         return False
-    whole = "\n".join(code)
+    listed = list(code)
+    whole = "\n".join(listed)
+    if sum(number not in whole for number in _FRACTION.findall(output)) > _MOST_FRACTIONS:
+        return False
+    if language == "python" and "<class" not in output and _BARE_CLASS.search(listed[-1].rstrip()):
+        return False
     missing = [*_LONG_INTEGER.findall(output), *_NO_ATTRIBUTE.findall(output)]  # of a library's own code
     return not _UNKNOWABLE.search(whole) and all(name in whole for name in missing)
 

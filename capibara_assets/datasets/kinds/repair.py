@@ -82,7 +82,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             [(fixed, language), (failing, language)],
             "\n".join([statement, failing, test.text, *before]),
             recipe,
-            without=(pair["failing_execution_id"],),
+            failing=pair["failing_execution_id"],
         )
         shown = replace(around.shown, test=_whole_test(test.text, later[-1] if later else pair["fixed_code"], language))
         errors = evidence.failures.get(pair["fixed_execution_id"], [pair["error_name"] or ""])
@@ -178,7 +178,8 @@ def _without_looks(fixed: str, failing: str, language: str, asked: str) -> str:
         asked: the rest of what the prompt shows: its values may be needed there.
     """
     listed, former, last = top_level(language, fixed), top_level(language, failing), True
-    looked, lines = bool(former) and not former[-1].places, fixed.split("\n")
+    looked = bool(former) and not former[-1].places and in_place_of(former[-1], listed[:-1], same=True) is None
+    lines = fixed.split("\n")
     known = {*tokens(asked), *(token for one in former for token in one.tokens)}
     while len(listed) > 1 and former and not _stands(listed[-1], former, known):
         text = lines[listed[-1].lines.start - 1]

@@ -8,7 +8,7 @@ from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import without_comments
 from capibara_assets.datasets.kinds.files_needed import unnamed_files
-from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, TESTS, sections, stated
+from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SIGNATURE, TESTS, section, sections, stated
 from capibara_assets.executions.parsing import JAVASCRIPT
 
 _HOST = frozenset(
@@ -36,6 +36,7 @@ _SHELL_BOUND = re.compile(
 _SINGLE_QUOTED = re.compile(r"'[^']*'")
 _IN_PROSE = re.compile(r"`([^`\n]+)`|\b([A-Za-z_$][\w$]*)(?=\()|\b(\w*(?:_\w|[a-z][A-Z]|\d)[\w$]*)|\b([A-Z])\b")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_UNBOUND = re.compile(r"\b(?:NameError|UnboundLocalError|ReferenceError)\b")
 _NAMING = frozenset({SIGNATURE, TESTS})  # sections whose every name is given
 
 
@@ -43,6 +44,14 @@ def why_unpredictable(language: str, prompt: str) -> str | None:
     """Undefined names of the code whose output is asked for; None if there are none."""
     before, _, code = prompt.rpartition(f"\n\n{CODE}\n")
     return why_insufficient(language, before, code)
+
+
+def why_unfounded(language: str, prompt: str) -> str | None:
+    """Undefined names of code that failed, whose error is not that; None if there are none."""
+    if _UNBOUND.search(section(prompt, ERROR)):
+        return None
+    missing = _unknown_names(language, prompt.partition(f"\n\n{CODE}\n")[0], section(prompt, CODE))
+    return f"names that the failing code needs and the prompt does not define: {missing}" if missing else None
 
 
 def why_insufficient(language: str, prompt: str, answer: str) -> str | None:

@@ -1,7 +1,7 @@
 """Context of a task in its prompt: required earlier code, tables, and the beginnings of files."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
@@ -26,6 +26,7 @@ from capibara_assets.datasets.kinds.schema_shown import ShownSchema, schema_show
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _LIKE = 0.5  # share of its text that a changed function keeps; another one of its name keeps less
+MENDED = "earlier code that its repair needs defines anew what had failed"
 CUT = "the earlier code that it needs is longer than the recipe's context"
 
 
@@ -48,25 +49,33 @@ def surroundings(
     codes: Sequence[tuple[str, str]],
     told: str,
     recipe: DatasetRecipe,
-    without: Collection[str] = (),
+    failing: str | None = None,
 ) -> Surroundings:
     """Collect the session context of an execution for its prompt.
 
     Args:
         codes: code that the prompt must make understood, with its language; the answer first.
         told: what the prompt says besides.
-        without: executions that are not quoted.
+        failing: the execution that failed, whose code stands second; it is not quoted, and what it needs is.
     """
     context = evidence.context(execution_id)
-    pieces = [piece for piece in context.pieces if piece.row["execution_id"] not in without]
+    pieces = [piece for piece in context.pieces if piece.row["execution_id"] != failing]
     if codes[0][1] == "sql":
         pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
     pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
     pieces = _less_of_failed(pieces, [code for code in codes if code[1] == codes[0][1]])
-    older = [] if without else _older_versions(evidence, execution_id, codes[0], pieces)
+    older = [] if failing else _older_versions(evidence, execution_id, codes[0], pieces)
+    if failing and codes[0][1] != "sql":
+        pieces = _with_former(evidence, failing, codes[1], pieces)
     pieces = _in_order(evidence, execution_id, [*pieces, *older])
     fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
-    lacking = CUT if len(fitting) < len(pieces) else None
+    lacking = (
+        CUT
+        if len(fitting) < len(pieces)
+        else MENDED
+        if failing and _mends(evidence, failing, codes[1], pieces)
+        else None
+    )
     session, position = evidence.place(execution_id)
     files = files_shown(session, position, codes)
     schema = ShownSchema("")
@@ -97,6 +106,38 @@ def _less_of_failed(pieces: Sequence[Piece], codes: Sequence[tuple[str, str]]) -
             names = _names(piece.text, piece.row["language"])
             wanted = (wanted - names.bound) | names.needed
     return kept[::-1]
+
+
+def _with_former(evidence: Evidence, failing: str, code: tuple[str, str], pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces with what failed code needs besides of its session, such as the versions that its repair mends."""
+    bound = frozenset[str]().union(*(_names(piece.text, code[1]).bound for piece in pieces))
+    wanted, listed = _names(*code).needed - bound, list(pieces)
+    for piece in reversed(evidence.context(failing).pieces):
+        names = _names(piece.text, code[1])
+        if not names.bound & wanted or piece.row["language"] != code[1]:
+            continue
+        wanted = (wanted - names.bound) | (names.needed - bound)
+        same = [one for one in listed if one.row["execution_id"] == piece.row["execution_id"]]
+        listed = [one for one in listed if one not in same]
+        listed.append(_together([piece, *same]))
+    return listed
+
+
+def _together(pieces: Sequence[Piece]) -> Piece:
+    """One piece of a cell with the statements of several."""
+    row = pieces[0].row
+    chosen = {one.text for piece in pieces for one in statements(piece.text, row["language"])}
+    text = "\n".join(one.text for one in statements(row["code"], row["language"]) if one.text in chosen)
+    return replace(pieces[0], text=text)
+
+
+def _mends(evidence: Evidence, failing: str, code: tuple[str, str], pieces: Sequence[Piece]) -> bool:
+    """Whether what a failed cell needed, and had, is bound anew by earlier code of the cell that followed it."""
+    session, position = evidence.place(failing)
+    since = {row["execution_id"] for row in session[position + 1 :]}
+    had = frozenset[str]().union(*(_names(one.text, code[1]).bound for one in evidence.context(failing).pieces))
+    needed = _names(*code).needed & had
+    return any(piece.row["execution_id"] in since and needed & _names(piece.text, code[1]).bound for piece in pieces)
 
 
 def _names(code: str, language: str) -> StatementNames:

@@ -10,6 +10,7 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SCHEMA, SESSION, section, stated
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
 from capibara_assets.datasets.worth.query_sense import (
+    ADDS_TEXT,
     AS_TEXT,
     BY_NAME,
     CASED,
@@ -17,6 +18,7 @@ from capibara_assets.datasets.worth.query_sense import (
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     WITH_NULL,
+    adds_texts,
     compares_as_text,
     compares_cases,
     compares_with_null,
@@ -42,6 +44,7 @@ _DIALECT = re.compile(  # a collation of a server, or NULL above the largest val
 _FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
 _DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
 _ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
+_ON_MISSING = re.compile(rf"{_ON_DIALECT.pattern}|\bzeros?\b|\b0\b|\bnone\b|\bwithout\b|\bCONCAT|\bISNULL|\bNVL", re.I)
 _LOOK = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:show|describe|desc|pragma|use)\b", re.IGNORECASE)
 _ON_TABLES = re.compile(r"\b(tables?|columns?|fields?|schema|structure|types?|index(es)?|databases?)\b", re.IGNORECASE)
 _ROUNDS = re.compile(r"\bround|digit|decimal|place|precision|nearest|whole|integer|percent\D*\d", re.IGNORECASE)
@@ -51,6 +54,8 @@ _QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
 _PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
 _PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
 _FORMAT = re.compile(r"(?:%[A-Za-z][-/: .T]?)+(?:01)?")  # of a date
+_ADDED = re.compile(r"\b(ROUND|COALESCE|IFNULL)\s*\(", re.IGNORECASE)
+_ADDED_FOR = {"ROUND": _ROUNDS, "COALESCE": _ON_MISSING, "IFNULL": _ON_MISSING}
 _KEY = re.compile(r"^(?:id|ID|Id)$|_(?:id|ID)$|[a-z]I[dD]$")
 _STEM = 4  # letters by which forms of a word are known
 
@@ -98,6 +103,8 @@ def _unsound(candidate: ExampleCandidate) -> str | None:
             return DATES
         if compares_with_null(query):
             return WITH_NULL
+        if adds_texts(query):
+            return ADDS_TEXT
         if candidate.kind != "repair" and groups_by_name(query, shown, task):
             return BY_NAME
     return None
@@ -108,6 +115,8 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     if candidate.kind == "repair":
         failing = candidate.failing or ""
         if _orders_nulls(candidate):
+            return NEEDLESS
+        if _adds_a_function(candidate):
             return NEEDLESS
         if _cuts_a_name(failing, candidate.answer, section(asked, ERROR)):
             return NEEDLESS
@@ -129,6 +138,15 @@ def _orders_nulls(candidate: ExampleCandidate) -> bool:
     """Whether a repair also says where NULL is ordered, of which its prompt says nothing."""
     added = _FLAGGED.search(candidate.answer) and not _FLAGGED.search(candidate.failing or "")
     return bool(added) and not _ON_DIALECT.search(candidate.prompt)
+
+
+def _adds_a_function(candidate: ExampleCandidate) -> bool:
+    """Whether a repair also rounds or replaces NULL, of which its prompt says nothing."""
+    added = {name.upper() for name in _ADDED.findall(candidate.answer)} - {
+        name.upper() for name in _ADDED.findall(candidate.failing or "")
+    }
+    told = f"{stated(candidate.prompt)}\n{section(candidate.prompt, ERROR)}"
+    return any(not _ADDED_FOR[name].search(told) for name in added)
 
 
 def _cuts_a_name(failing: str, answer: str, error: str) -> bool:

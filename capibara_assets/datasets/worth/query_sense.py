@@ -14,6 +14,7 @@ AS_TEXT = "its query orders or compares numbers that are stored as text"
 MONTH_FOR_DATE = "its task asks for a date, and its query gives a month as text"
 BY_NAME = "its query groups by a name that need not be unique, and the table has a key"
 WITH_NULL = "its query compares a value with NULL, which is true of no row"
+ADDS_TEXT = "its query adds a text with +, which makes a number of it"
 DATES = "its query subtracts dates: SQLite, which stores them as text, gives years"
 
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -85,6 +86,13 @@ def compares_with_null(query: str) -> bool:
     found = (node for tree in statements(query) for node in tree.find_all(exp.EQ, exp.NEQ))
     conditions = (node for node in found if node.find_ancestor(exp.Where, exp.Having, exp.Join) is not None)
     return any(isinstance(side, exp.Null) for node in conditions for side in (node.this, node.expression))
+
+
+def adds_texts(query: str) -> bool:
+    """Whether a query adds a literal text that holds no number, which other dialects join with `+`."""
+    found = (node for tree in statements(query) for node in tree.find_all(exp.Add))
+    sides = (side for node in found for side in (node.this, node.expression))
+    return any(_is_quoted(side) and not _DIGITS.match(side.name.strip()) for side in sides)
 
 
 def compares_cases(query: str) -> bool:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from capibara_assets.datasets.code.sessions import carried, cell_names, defined_name, needed, sessions, superseded
+from capibara_assets.datasets.code.sessions import (
+    carried,
+    cell_names,
+    defined_name,
+    needed,
+    refuted,
+    sessions,
+    superseded,
+)
 from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import frame, run
 
@@ -184,3 +192,18 @@ def test_needed_names(code: str, needs: set[str]) -> None:
     names = cell_names(code, "python")
     assert names is not None
     assert names.needed == needs
+
+
+def test_what_a_later_assertion_needed_that_did_not_hold_is_refuted() -> None:
+    def rows(name: str) -> list[str]:
+        failed = {"outcome": "error", "error_name": name, "error_value": "", "traceback": ""}
+        cells = [
+            run("a", "def f(x):\n    return x"),
+            run("b", "def g(x):\n    return 1", minute=1),
+            run("c", "n = 1", minute=2),
+        ]
+        [session] = sessions(frame([*cells, run("d", "assert f(n) == 2", minute=3, **failed)])).values()
+        return sorted(refuted(session))
+
+    assert rows("AssertionError") == ["a"]
+    assert rows("TypeError") == []

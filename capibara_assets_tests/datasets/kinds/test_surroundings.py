@@ -1,10 +1,14 @@
 """What a failed attempt leaves in its session, in the prompts and answers of what came after it."""
 
+from dataclasses import replace
+
 import pytest
 
 from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
+from capibara_assets.datasets.kinds.surroundings import MENDED as MENDED_BEFORE
+from capibara_assets.datasets.placing import insufficient
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.schema import Execution, RepairPair
@@ -105,6 +109,47 @@ def test_a_repair_makes_nothing_for_what_nothing_asks_for(recipe: DatasetRecipe)
 def test_a_repair_in_javascript_ends_without_looks(recipe: DatasetRecipe) -> None:
     codes = [f"const b = a.map(x => x{more});\nlet n = b.length;" for more in ("()", "")]
     assert repaired(codes[0], f"{codes[1]}\nconsole.log(n, b);\nb", recipe, "javascript").answer == codes[1]
+
+
+SERVER = (
+    "from tiny import Client, Server\nserver = Server()\n@server.post('/pens')\ndef add(body):\n    return len(body())"
+)
+ASKED = "client = Client(server)\nclient.post('/pens', {'ink': 3})"
+
+
+def called(recipe: DatasetRecipe, *cells: Execution) -> ExampleCandidate:
+    """The repair whose failing code is the call ASKED; the last cell mends it."""
+    error = {"outcome": "error", "error_name": "TypeError", "error_value": "'dict' object is not callable"}
+    failed = run(
+        "failed", ASKED, minute=1, **error, traceback="Cell In[2], line 2\n----> 2 client.post('/pens', {'ink': 3})"
+    )
+    (made,) = repair.candidates(evidence_of([run("made", SERVER), failed, *cells], [pair(failed, cells[-1])]), recipe)
+    return made
+
+
+def test_a_repair_is_shown_what_its_failing_code_called(recipe: DatasetRecipe) -> None:
+    mended = SERVER.partition("\n")[2].replace("body()", "body")
+    made = called(recipe, run("fixed", f"{mended}\n{ASKED}", minute=2))
+    assert section(made.prompt, SESSION) == SERVER and insufficient(made) is None
+    unknown = replace(made, prompt=made.prompt.replace("server = Server()", "pass"))
+    assert "server" in (insufficient(unknown) or ""), "nothing tells what failed"
+    unbound = unknown.prompt.replace(
+        "TypeError: 'dict' object is not callable", "NameError: name 'server' is not defined"
+    )
+    assert insufficient(replace(unknown, prompt=unbound)) is None, "that is what is to be mended"
+
+
+def test_a_call_after_what_mended_it_is_no_repair(recipe: DatasetRecipe) -> None:
+    mended = run("mended", SERVER.partition("\n")[2].replace("body()", "body"), minute=2)
+    again = run("fixed", f"{ASKED}.code", minute=3)
+    assert called(recipe, mended, again).lacking == MENDED_BEFORE
+    assert called(recipe, run("other", "n = 1", minute=2), again).lacking is None
+
+
+def test_a_repair_ends_with_what_takes_the_place_of_the_failed_end(recipe: DatasetRecipe) -> None:
+    failing = "stock = Sorted(['a', 'c', 'd'])\nstock.append('f')"
+    fixed = f"{failing.replace('append', 'add')}\nstock.at('c'), stock[-1]"
+    assert repaired(failing, fixed, recipe).answer == failing.replace("append", "add")
 
 
 def test_a_repair_is_shown_the_test_that_failed_where_a_later_one_holds_more(recipe: DatasetRecipe) -> None:

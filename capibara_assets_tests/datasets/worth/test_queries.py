@@ -8,6 +8,7 @@ from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
 from capibara_assets.datasets.worth.queries import LOOKED_UP, NEEDLESS, UNSEEN, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
+    ADDS_TEXT,
     AS_TEXT,
     BY_NAME,
     CASED,
@@ -212,6 +213,19 @@ def test_small_letters_are_compared_with_small_letters(query: str, wrong: bool) 
     assert (why(query, "Which shops are named jo, Jo, ann or Ann, or begin with j?") == CASED) is wrong
 
 
+@pytest.mark.parametrize(
+    ("query", "adds"),
+    [
+        ("SELECT datetime(day, amount * 30 + ' minutes') FROM sales", True),
+        ("SELECT name + ', ' + town FROM shops", True),
+        ("SELECT datetime(day, amount * 30 || ' minutes') FROM sales", False),
+        ("SELECT amount + '5' FROM sales", False),
+    ],
+)
+def test_texts_are_joined_and_not_added(query: str, adds: bool) -> None:
+    assert (why(query, "When does each end, and what is it called?") == ADDS_TEXT) is adds
+
+
 def mended(failing: str, answer: str, error: str = "no such column: day", language: str = "sql") -> str | None:
     prompt = prompts.repair(language, "How long does a sale take?", failing, f"OperationalError: {error}", [])
     return unworthy_query(ExampleCandidate("repair", language, prompt, answer, ("e",), "", 0.0, 1.0, failing=failing))
@@ -227,6 +241,24 @@ def test_a_repair_does_not_say_where_null_is_ordered(written: str) -> None:
     assert mended(failing, ranked, error, language) == NEEDLESS
     assert mended(failing, plain, error, language) is None
     assert mended(ranked.replace("shops", "db.shops"), ranked, error, language) is None  # its author wanted it
+
+
+@pytest.mark.parametrize(
+    ("amount", "error", "needless"),
+    [
+        ("ROUND(amount, 2)", "no such column: total", True),
+        ("COALESCE(amount, 0)", "no such column: total", True),
+        ("amount", "no such column: total", False),
+        ("IFNULL(amount, 0)", "no such function: ISNULL", False),
+    ],
+)
+def test_a_repair_neither_rounds_nor_replaces_null_unasked(amount: str, error: str, needless: bool) -> None:
+    failing = "SELECT shop_id, total FROM sales"
+    assert (mended(failing, f"SELECT shop_id, {amount} FROM sales", error) == NEEDLESS) is needless
+    assert (
+        mended(f"SELECT shop_id, {amount.replace('amount', 'total')} FROM sales", f"SELECT {amount} FROM sales", error)
+        is None
+    )
 
 
 def test_a_repair_cuts_off_no_name_of_a_column_unless_the_error_is_of_it() -> None:
