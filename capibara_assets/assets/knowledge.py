@@ -44,7 +44,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     return materialized(artifact, inputs, consolidated_page(consolidation))
 
 
-@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="7", deps=[e2b_executions])
+@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="8", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Code patterns (functions, queries, API calls, ...) and repair pairs (failing code with traceback, later fix).
 

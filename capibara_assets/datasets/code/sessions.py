@@ -19,7 +19,6 @@ _DEFINED = re.compile(
     r"(?:@.*\n)*(?:async )?(?:def|class|function\*?) +([\w$]+)|"
     r"(?:const|let|var) +([\w$]+) *= *(?:async *)?(?:function\b|\([^()\n]*\) *=>|[\w$]+ *=>)"
 )
-_OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
 
@@ -118,36 +117,6 @@ def defined_name(statement: str) -> str | None:
 def definitions(code: str, language: str) -> dict[str, str]:
     """The functions and classes that code defines at its top: name -> its last definition, without its docstring."""
     return {name: one.text for one in statements(code, language) if (name := defined_name(one.text))}
-
-
-def superseded(session: Sequence[Row]) -> set[str]:
-    """Executions that ended well and defined what a later one defines otherwise: their authors went on.
-
-    A cell for another task may define something else under the same name, as may any that defines its own test.
-    """
-    found: set[str] = set()
-    later: dict[str, dict[str | None, set[str]]] = defaultdict(lambda: defaultdict(set))  # name -> task -> definitions
-    for row in reversed(session):
-        if row["outcome"] != "ok":
-            continue
-        for name, definition in definitions(row["code"], row["language"]).items():
-            if _OF_TESTS.match(name):
-                continue
-            of, text = later[name], " ".join(definition.split())
-            if any(of[task] - {text} for task in ({row["task"], None} if row["task"] else set(of))):
-                found.add(row["execution_id"])
-            of[row["task"]].add(text)
-    return found
-
-
-def refuted(session: Sequence[Row]) -> set[str]:
-    """Executions that ended well and defined what a later assertion needed that did not hold."""
-    found: set[str] = set()
-    for position, row in enumerate(session):
-        if row["outcome"] == "error" and "Assert" in (row["error_name"] or ""):
-            pieces = needed(session, position).pieces
-            found |= {one.row["execution_id"] for one in pieces if definitions(one.text, one.row["language"])}
-    return found
 
 
 def carried(cell: Row, names: frozenset[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from capibara_assets.datasets.code.sessions import refuted, superseded
+from capibara_assets.datasets.code.superseded import refuted, superseded
 from capibara_assets.datasets.derived import injected, predicted, queries, query_walks
 from capibara_assets.datasets.derived.injected import Injected
 from capibara_assets.datasets.derived.solved import solved_cells

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, definitions, needed, sessions
+from capibara_assets.datasets.code.superseded import asked_otherwise
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
@@ -110,7 +111,10 @@ class Evidence:
 
     @cached_property
     def mended_later(self) -> frozenset[str]:
-        """Executions that ended well and hold a definition that a repair of their session shows to be wrong."""
+        """Executions that ended well and hold what their session shows to be wrong.
+
+        That is a definition that was repaired later, or a query that was asked otherwise.
+        """
         wrong: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for pair in self.repairs.iter_rows(named=True):
             failing, fixed = (definitions(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
@@ -118,11 +122,12 @@ class Evidence:
                 (name, text) for name, text in failing.items() if fixed.get(name, text) != text
             }
         rows = (row for session in self.whole_sessions for row in session if row["outcome"] == "ok")
-        return frozenset(
+        repaired = frozenset(
             row["execution_id"]
             for row in rows
             if (known := wrong.get(row["sandbox_id"])) and known & definitions(row["code"], row["language"]).items()
         )
+        return repaired.union(*map(asked_otherwise, self.whole_sessions))
 
     @cached_property
     def _memory(self) -> dict[str, Any]:

@@ -121,14 +121,18 @@ def _differs(before: Attempt, fix: Attempt) -> bool:
 def _alone(session: Sequence[Attempt], i: int, last: int, before: Attempt, called: set[str]) -> int | None:
     """Index of the only cell between two runs of a test that made something, if it made anew what the test needs.
 
-    Of values (`result = f(x)`, then `assert result == 4`) no other is known to have mended the test.
+    That is all of it, or, of a program that the test calls by an object (`client`), a definition and that object. Of
+    values (`result = f(x)`, then `assert result == 4`) no other is known to have mended the test.
     """
     test = session[i]
     if test.failed and "Assert" not in (test.row["error_name"] or "") and not before.names:
         return None  # what looks at a value fails for many a reason
     ran = [j for j in range(i + 1, last) if session[j].ok and session[j].bound]
-    anew = len(ran) == 1 and before.names | before.bound & called <= session[ran[0]].bound
-    return ran[0] if anew else None
+    if len(ran) != 1:
+        return None
+    made, used = session[ran[0]], before.bound & called
+    rebuilt = bool(before.names & made.names and used & made.bound) and not before.names & called
+    return ran[0] if rebuilt or before.names | used <= made.bound else None
 
 
 def _below(made: str, tested: Attempt, of: Attempt, task: str | None = None) -> Attempt:

@@ -7,9 +7,7 @@ from capibara_assets.datasets.code.sessions import (
     cell_names,
     defined_name,
     needed,
-    refuted,
     sessions,
-    superseded,
 )
 from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import frame, run
@@ -111,24 +109,6 @@ def test_what_a_function_changes_when_it_is_called_its_definition_does_not() -> 
     assert slice_of("app = list()", hook, "app")[0] == ["app = list()", hook], "it registers"
 
 
-def test_a_later_version_for_the_same_task_supersedes() -> None:
-    older, newer = "def f(x):\n    return x", "def f(x):\n    return abs(x)"
-    cells = [("a", older, "one"), ("b", older, "two"), ("c", newer, "one"), ("d", "def g(): pass", "one")]
-    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
-    [session] = sessions(frame(rows)).values()
-    assert superseded(session) == {"a"}
-
-
-def test_without_a_task_what_is_defined_otherwise_later_is_superseded() -> None:
-    older, newer, check = "def f(x):\n    return x", "def f(x):\n    return abs(x)", "def check_f():\n    return {}"
-    cells = [("a", older, None), ("b", check.format(1), None), ("c", newer, None), ("d", check.format(2), None)]
-    cells += [("e", f"{newer}\n\ndef g(x):\n    return 1", None), ("h", "def g(x):\n    return 2", "another")]
-    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
-    [session] = sessions(frame(rows)).values()
-    assert superseded(session) == {"a", "e"}
-    assert superseded(session[1:4]) == set(), "checks of several cells, and the same again"
-
-
 @pytest.mark.parametrize(
     ("statement", "name"),
     [
@@ -192,18 +172,3 @@ def test_needed_names(code: str, needs: set[str]) -> None:
     names = cell_names(code, "python")
     assert names is not None
     assert names.needed == needs
-
-
-def test_what_a_later_assertion_needed_that_did_not_hold_is_refuted() -> None:
-    def rows(name: str) -> list[str]:
-        failed = {"outcome": "error", "error_name": name, "error_value": "", "traceback": ""}
-        cells = [
-            run("a", "def f(x):\n    return x"),
-            run("b", "def g(x):\n    return 1", minute=1),
-            run("c", "n = 1", minute=2),
-        ]
-        [session] = sessions(frame([*cells, run("d", "assert f(n) == 2", minute=3, **failed)])).values()
-        return sorted(refuted(session))
-
-    assert rows("AssertionError") == ["a"]
-    assert rows("TypeError") == []

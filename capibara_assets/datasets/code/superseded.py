@@ -1,0 +1,69 @@
+"""Cells that ended well and were not the last word: defined or asked otherwise later, or refuted by an assertion."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from capibara_assets.datasets.code.sessions import Row, definitions, needed
+from capibara_assets.executions.patterns.similarity import similarity, tokens
+
+_OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_ALIKE = 0.5  # least likeness of a query to another one of the same question
+
+
+def superseded(session: Sequence[Row]) -> set[str]:
+    """Executions that ended well and defined what a later one defines otherwise: their authors went on.
+
+    A cell for another task may define something else under the same name, as may any that defines its own test.
+    """
+    found: set[str] = set()
+    later: dict[str, dict[str | None, set[str]]] = defaultdict(lambda: defaultdict(set))  # name -> task -> definitions
+    for row in reversed(session):
+        if row["outcome"] != "ok":
+            continue
+        for name, definition in definitions(row["code"], row["language"]).items():
+            if _OF_TESTS.match(name):
+                continue
+            of, text = later[name], " ".join(definition.split())
+            if any(of[task] - {text} for task in ({row["task"], None} if row["task"] else set(of))):
+                found.add(row["execution_id"])
+            of[row["task"]].add(text)
+    return found
+
+
+def refuted(session: Sequence[Row]) -> set[str]:
+    """Executions that ended well and defined what a later assertion needed that did not hold."""
+    found: set[str] = set()
+    for position, row in enumerate(session):
+        if row["outcome"] == "error" and "Assert" in (row["error_name"] or ""):
+            pieces = needed(session, position).pieces
+            found |= {one.row["execution_id"] for one in pieces if definitions(one.text, one.row["language"])}
+    return found
+
+
+def asked_otherwise(session: Sequence[Row]) -> set[str]:
+    """Queries that a later one, much like it, for the same task, answers with other rows: their authors went on.
+
+    One that states its question itself is an attempt of its own, as the dialects of a benchmark are.
+    """
+    found: set[str] = set()
+    asked = [
+        row for row in session if row["language"] == "sql" and row["outcome"] == "ok" and _QUERY.match(row["code"])
+    ]
+    for position, row in enumerate(asked):
+        words = tokens(row["code"])
+        found |= {
+            row["execution_id"]
+            for later in asked[position + 1 :]
+            if later["task"] == row["task"]
+            and _rows(later) != _rows(row)
+            and words != (others := tokens(later["code"]))
+            and similarity(words, others) >= _ALIKE
+        }
+    return found
+
+
+def _rows(row: Row) -> list[list[str]]:
+    """The words of the rows that a query showed, without its head and their numbers."""
+    return [line.split()[1:] for line in (row["result_text"] or "").split("\n")[1:]]

@@ -1,0 +1,64 @@
+"""Cells that were not the last word of their session."""
+
+import pytest
+
+from capibara_assets.datasets.code.sessions import sessions
+from capibara_assets.datasets.code.superseded import asked_otherwise, refuted, superseded
+from capibara_assets_tests.datasets.conftest import frame, run
+
+
+def test_a_later_version_for_the_same_task_supersedes() -> None:
+    older, newer = "def f(x):\n    return x", "def f(x):\n    return abs(x)"
+    cells = [("a", older, "one"), ("b", older, "two"), ("c", newer, "one"), ("d", "def g(): pass", "one")]
+    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
+    [session] = sessions(frame(rows)).values()
+    assert superseded(session) == {"a"}
+
+
+def test_without_a_task_what_is_defined_otherwise_later_is_superseded() -> None:
+    older, newer, check = "def f(x):\n    return x", "def f(x):\n    return abs(x)", "def check_f():\n    return {}"
+    cells = [("a", older, None), ("b", check.format(1), None), ("c", newer, None), ("d", check.format(2), None)]
+    cells += [("e", f"{newer}\n\ndef g(x):\n    return 1", None), ("h", "def g(x):\n    return 2", "another")]
+    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
+    [session] = sessions(frame(rows)).values()
+    assert superseded(session) == {"a", "e"}
+    assert superseded(session[1:4]) == set(), "checks of several cells, and the same again"
+
+
+def test_what_a_later_assertion_needed_that_did_not_hold_is_refuted() -> None:
+    def rows(name: str) -> list[str]:
+        failed = {"outcome": "error", "error_name": name, "error_value": "", "traceback": ""}
+        cells = [
+            run("a", "def f(x):\n    return x"),
+            run("b", "def g(x):\n    return 1", minute=1),
+            run("c", "n = 1", minute=2),
+        ]
+        [session] = sessions(frame([*cells, run("d", "assert f(n) == 2", minute=3, **failed)])).values()
+        return sorted(refuted(session))
+
+    assert rows("AssertionError") == ["a"]
+    assert rows("TypeError") == []
+
+
+JOINED = "SELECT w.code, COUNT(*) AS boxes FROM stores w LEFT JOIN boxes b ON b.store = w.code GROUP BY w.code"
+HEAD = "   code  boxes\n0     1      3\n1     2      {}"
+
+
+@pytest.mark.parametrize(
+    ("later", "shown", "task", "found"),
+    [
+        (JOINED.replace("COUNT(*)", "COUNT(b.code)"), HEAD.format(0), "Boxes of each store.", True),
+        (JOINED.replace("AS boxes", "AS n"), HEAD.format(1).replace("boxes", "    n"), "Boxes of each store.", False),
+        (JOINED.replace("COUNT(*)", "MAX(b.value)"), HEAD.format(9), "The best box of each.", False),
+        ("SELECT MAX(value) FROM boxes", "   MAX(value)\n0   9", "Boxes of each store.", False),
+    ],
+)
+def test_a_query_that_is_asked_otherwise_and_answered_otherwise(later: str, shown: str, task: str, found: bool) -> None:
+    sql = {"language": "sql", "domains": ["sql"]}
+    first = run("a", JOINED, task="Boxes of each store.", result_text=HEAD.format(1), **sql)
+    last = run("b", later, minute=1, task=task, result_text=shown, **sql)
+    [session] = sessions(frame([first, last])).values()
+    assert asked_otherwise(session) == ({"a"} if found else set())
+    stated = first.model_copy(update={"code": f"-- Boxes of each store\n{JOINED}"})
+    [session] = sessions(frame([stated, last])).values()
+    assert asked_otherwise(session) == set(), "it says itself what it is for"
