@@ -1,10 +1,11 @@
 """A value between quotes, or to its line's end, ends there, whatever signs it holds; code and templates stay."""
 
 import random
+import re
 
 import pytest
 
-from capibara_assets.executions.secrets.levelled import levelled
+from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets
 from capibara_assets.executions.secrets.redact import redact_text
 from capibara_assets_tests.executions.secrets.places import redacted
@@ -64,3 +65,20 @@ def test_a_view_is_as_long_as_its_text_and_the_prefilter_tells_of_each() -> None
     found = [text for text in changed if redact_text(text) != text]
     suspected = may_hold_secrets([*found, *["x = 1"] * 128])
     assert all(suspected[: len(found)])
+
+
+@pytest.mark.parametrize(("value", "asked"), [("total_12b[rows_204", False), ("Total_12b[rows_204", True)])
+def test_what_has_no_capital_is_not_asked_for_its_view(value: str, asked: bool) -> None:
+    """Half of the lines of code end in letters around digits; a value that is levelled has a capital, too."""
+    text = f"plain = 1\nrows = {value}\nplain = 2"
+    assert any(re.search(pattern, text) for pattern in MAY_BE_LEVELLED) is asked
+
+
+def test_every_line_that_ends_in_a_levelled_value_is_told_of() -> None:
+    draw = random.Random(4)
+    signs, words = "abcdXYZW0123456789&(<|;,:=^-_", ("Abcd", "Tulip", "Harbour", "xY", "ab")
+    texts = [f"x = {''.join(draw.choices(signs, k=draw.randint(8, 24)))}\n" for _ in range(3000)]
+    texts += [f"pw: {draw.choice(words)}{draw.choice('&(|;,:=<[')}{draw.randint(10, 99999)}Qz)" for _ in range(3000)]
+    changed = [text for text in texts if levelled(text) != text]
+    assert len(changed) > 1000
+    assert [text for text in changed if not any(re.search(p, text, re.MULTILINE) for p in MAY_BE_LEVELLED)] == []
