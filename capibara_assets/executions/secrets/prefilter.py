@@ -6,6 +6,7 @@ their own (`levelled.py`), in which the rules are sought, too.
 """
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import hyperscan
 
+from capibara_assets.executions.secrets import byte_patterns
 from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
 from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
 from capibara_assets.executions.secrets.personal import personal_rules
@@ -89,14 +91,18 @@ def _compiled(also: tuple[str, ...]) -> _Automaton:
 
 
 def _database(patterns: Sequence[tuple[str, int]]) -> hyperscan.Database:
-    """Compiled patterns, numbered by their order. It takes seconds: what was compiled is kept beside the code."""
-    expressions = [byte_pattern(*pattern).encode() for pattern in patterns]
-    digest = hashlib.sha256(b"\0".join(expressions)).hexdigest()[:16]
+    """Compiled patterns, numbered by their order. It takes seconds: what was compiled is kept beside the code.
+
+    It is kept under what the patterns are made from, because writing them as bytes takes half a second by itself.
+    """
+    origin = repr((sys.version, list(patterns))).encode() + Path(byte_patterns.__file__).read_bytes()
+    digest = hashlib.sha256(origin).hexdigest()[:16]
     kept = _KEPT / f"prefilter-{digest}.vectorscan"
     try:
         return hyperscan.loadb(kept.read_bytes(), hyperscan.HS_MODE_BLOCK)
     except (OSError, hyperscan.HyperscanError):  # none yet, or another version's or processor's
         database = hyperscan.Database()
+    expressions = [byte_pattern(*pattern).encode() for pattern in patterns]
     database.compile(expressions, ids=range(len(patterns)), flags=hyperscan.HS_FLAG_SINGLEMATCH)
     with suppress(OSError):  # an installation that may not be written to: each process compiles
         write_bytes_atomic(kept, hyperscan.dumpb(database))

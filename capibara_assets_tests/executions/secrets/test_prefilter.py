@@ -5,6 +5,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -197,3 +198,16 @@ def test_where_the_code_may_not_be_written_it_is_compiled_each_time(
 def test_a_word_that_holds_a_foreign_one_costs_no_rules() -> None:
     gate([])  # compiles
     assert narrowed_rules()('road("Eshwar Enclave Road")') == []
+
+
+def test_a_kept_automaton_is_taken_without_writing_its_patterns_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefilter, "_KEPT", tmp_path)
+    prefilter._database([("abc", 0)])
+    write = Mock(side_effect=prefilter.byte_pattern)
+    monkeypatch.setattr(prefilter, "byte_pattern", write)
+    prefilter._database([("abc", 0)])
+    assert write.call_count == 0
+    prefilter._database([("abc", re.IGNORECASE)])  # another one: the flags count
+    assert write.call_count == 1
