@@ -66,7 +66,10 @@ class Experience(dg.ConfigurableResource[Any]):
         path = Path(self.folder).expanduser()
         if not path.is_dir():
             what = "is no folder" if path.exists() else "does not exist"
-            raise InputError(f"experience folder {path} {what}: give a folder of playbooks and execution logs")
+            raise InputError(
+                f"experience folder {path} {what}: give a folder of playbooks and execution logs (--experience, or"
+                " CAPIBARA_EXPERIENCE)"
+            )
         return path
 
 

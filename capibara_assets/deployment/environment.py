@@ -22,6 +22,7 @@ from capibara_assets.deployment.file import (
     StepResources,
     read_deployment,
 )
+from capibara_assets.deployment.home import kept_experience
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError, clause
@@ -47,7 +48,7 @@ class Setting:
     """One setting: its path in the deployment's file, its value, and its origin.
 
     Attributes:
-        by: a variable, the file's name, or `default`.
+        by: a variable, the file's name, `home` (what its latest run read), or `default`.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Deployment:
             InputError: no such deployment, a file that is none, or a variable that cannot be read: a value that the
                 deployment's file could not have in its place, a number that is none, a fault that is no VOTER=FAULT, a
                 target that is no NAME or DOMAIN=NAME, or a named base model without its variable.
+            IntegrityError: the home's record of the experience that it was made from is damaged.
         """
         name = environment.get("CAPIBARA_DEPLOYMENT") or DEFAULT_DEPLOYMENT
         place, file = read_deployment(name)
@@ -157,8 +159,7 @@ class Deployment:
             work=Path(choose("WORK", "storage.work", file.storage.work) or str(home / "work")),
             history=file.storage.history,
             compute_logs=file.storage.compute_logs,
-            experience=choose("EXPERIENCE", "experience.folder", file.experience.folder)
-            or str(resources_root() / "experience"),
+            experience=_experience(choose, file, home),
             redact_also=choose("REDACT_ALSO", "experience.redact_also", file.experience.redact_also, _listed),
             base_model=_named_base(base, environment),
             fetch_gib=choose("FETCH_GIB", "model.fetch_gib", file.model.fetch_gib, _size),
@@ -253,6 +254,14 @@ class _Chooser:
         order = list(type(self._file).model_fields)
         place = {section: number for number, section in enumerate(order)}
         return tuple(sorted(self._noted.values(), key=lambda one: place.get(one.name.partition(".")[0], len(order))))
+
+
+def _experience(choose: _Chooser, file: DeploymentFile, home: Path) -> str:
+    """The experience that is named, else that of the home's runs, else what ships."""
+    folder = choose("EXPERIENCE", "experience.folder", file.experience.folder)
+    if not folder and (folder := kept_experience(home)):
+        choose.note("experience.folder", folder, "home")
+    return folder or str(resources_root() / "experience")
 
 
 def _hardware(choose: _Chooser, section: HardwareSection) -> tuple[DomainHardware, dict[str, DomainHardware]]:

@@ -15,6 +15,7 @@ from capibara_assets.cli.dataset.forget_report import ForgetReport, as_text
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
@@ -193,6 +194,7 @@ def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, s
     from capibara_assets.cli.graph.opened import graph_run
     from capibara_assets.lineage.forget import REMADE
 
+    note(f"experience {deployment.experience}", err=True)
     made = {name: latest_digests(instance, name) for name in REMADE}
     assets = [name for name, partitions in made.items() if partitions]
     domains = [domain for domain in DOMAINS if any(domain in partitions for partitions in made.values())]

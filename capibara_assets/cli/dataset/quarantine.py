@@ -15,6 +15,7 @@ from capibara_assets.cli.graph.not_read import NOT_READ, NotRead
 from capibara_assets.cli.graph.run_record import latest_experience
 from capibara_assets.cli.terminal.documents import AS_JSON, echo_json, echo_result
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable, say
 from capibara_assets.cli.terminal.tables import show as show_parts
@@ -90,6 +91,7 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
     resources = deployment_resources(deployment)
     folder = resources["experience"].path
     rows = chosen(table(), identifiers, reason, file).to_dicts()
+    note(f"experience {deployment.experience}", err=True)
     retried = retry(folder, rows, datetime.now(UTC))
     lines = [{name: getattr(item, name) for name in _RETRIED} for item in retried]
     if not as_json:

@@ -13,7 +13,7 @@ import dagster as dg
 
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.memory import watched_memory
-from capibara_assets.cli.graph.run_record import FIGURES, keep_figures, keep_record, kept_figures
+from capibara_assets.cli.graph.run_record import FIGURES, keep_experience, keep_figures, keep_record, kept_figures
 from capibara_assets.cli.terminal.documents import AS_JSON, echo_json, stdout_for_document
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
@@ -200,6 +200,7 @@ def run_deployment(
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
         begun()
+        keep_experience(deployment, _location(deployment.experience))
         add_domains(instance, domains)
         begin(instance, deployment)
         settings = lane_settings(run, deployment, parallel, assets, domains)
