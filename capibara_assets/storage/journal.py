@@ -5,19 +5,24 @@ takes it for a line, and where it stands is said.
 """
 
 import fcntl
+import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import open_stored, read_stored
 from capibara_assets.storage.jsonfiles import parse_json
 
 _ON_ITS_WAY_S = 0.0002
+_SUM = 16
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,40 @@ def parsed(data: bytes) -> JournalLines:
         else:
             lines.damaged[number] = f"a {type(entry).__name__}, not an object"
     return lines
+
+
+def summed(entry: Mapping[str, Any]) -> bytes:
+    """The line of an object that has a `key`, with a checksum of all else in it as `sum`."""
+    return canonical_json({**entry, "sum": _checksum(entry)}).rstrip(b"\n")
+
+
+def undamaged(path: Path, lines: JournalLines) -> JournalLines:
+    """The lines of `summed` in a file, without their checksums; warns of those that are damaged, edited or without."""
+    found = JournalLines(damaged=dict(lines.damaged))
+    for number, entry in lines.entries.items():
+        said = entry.pop("sum", None)
+        try:
+            whole = said == _checksum(entry) and isinstance(entry.get("key"), str)
+        except ValueError:  # NaN, which no checksum is of
+            whole = False
+        if whole:
+            found.entries[number] = entry
+        else:
+            found.damaged[number] = "its checksum does not fit" if said is not None else "it has no checksum"
+    if found.damaged:
+        first = min(found.damaged)
+        many = f"{len(found.damaged)} damaged line{'s' * (len(found.damaged) > 1)} left out"
+        _warn(f"{path}: {many} (first: line {first}: {found.damaged[first]}); what was there is made again")
+    return found
+
+
+@cache  # once, however often the file is opened meanwhile
+def _warn(said: str) -> None:
+    _log.warning(said)
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    return sha256_bytes(canonical_json(dict(entry)))[:_SUM]
 
 
 @contextmanager

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.storage.journal import append, opened_alone, parsed, read_lines
+from capibara_assets.storage.journal import append, opened_alone, parsed, read_lines, summed, undamaged
 
 HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 WRITER = """
@@ -91,3 +92,32 @@ def test_many_processes_write_whole_lines(tmp_path: Path) -> None:
     # a kill can come between two pages of one write: that line is torn, and the next one did not run into it
     torn = [path.read_bytes().split(b"\n")[number - 1] for number in read_lines(path).damaged]
     assert len(torn) <= 1 and all(line.startswith(b'{"by": "killed"'[: len(line)]) for line in torn)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda line: line.replace(b"wrong", b"right"), "its checksum does not fit"),
+        (lambda line: line.replace(b'"two"', b'"one"'), "its checksum does not fit"),
+        (lambda line: line.replace(b":2}", b":NaN}"), "its checksum does not fit"),
+        (lambda line: json.dumps({"key": "two", "said": "right"}).encode(), "it has no checksum"),
+        (lambda line: summed({"said": "right"}), "its checksum does not fit"),
+        (lambda line: line[:-9], ""),
+    ],
+    ids=["another value", "another key", "no number", "without", "no key", "torn"],
+)
+def test_a_line_that_was_changed_is_left_out_and_told_once_and_those_beside_it_stay(
+    change: Callable[[bytes], bytes], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    sound = [{"key": "one", "said": "a\ud800"}, {"key": "three", "said": None}]
+    first, changed, last = map(summed, (sound[0], {"key": "two", "said": "wrong", "tokens": {"a": 2}}, sound[1]))
+    assert change(changed) != changed
+    path.write_bytes(b"\n".join([first, change(changed), last, b""]))
+    for _ in range(2):
+        found = undamaged(path, read_lines(path))
+        assert list(found.entries.values()) == sound and why in found.damaged[2]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"{path}: 1 damaged line left out (first: line 2: {why}")
+    path.write_bytes(b"\n".join([first, last, b""]))
+    assert not undamaged(path, read_lines(path)).damaged and not capsys.readouterr().err

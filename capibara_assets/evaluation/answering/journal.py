@@ -1,6 +1,5 @@
 """The journal of answers: one JSON line per answer, from which an interrupted evaluation resumes."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.storage.journal import append_to, opened_alone
+from capibara_assets.storage.journal import append_to, opened_alone, summed, undamaged
 
 
 @dataclass(frozen=True)
@@ -25,16 +24,16 @@ class AnswerJournal:
     def append(self, key: str, line: Mapping[str, Any]) -> None:
         """Write a line. Raises OSError: the disk is full, or the file cannot be written."""
         keyed = {"key": key, **line}
-        append_to(self.descriptor, json.dumps(keyed, ensure_ascii=True, allow_nan=False).encode("ascii"))
+        append_to(self.descriptor, summed(keyed))
         self.lines[key] = keyed
 
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[AnswerJournal]:
-    """Open a journal for appending and read it; a torn last line is cut off.
+    """Open a journal for appending and read it; a torn last line is cut off, and lines that were edited are left out.
 
     Raises:
-        InputError: another process writes to it, or a complete line is not a journal line.
+        InputError: another process writes to it, or a complete line is not JSON.
     """
     with ExitStack() as stack:
         try:
@@ -44,12 +43,10 @@ def open_journal(path: Path) -> Iterator[AnswerJournal]:
                 f"{path} is in use by another evaluation: wait for it, or use another work folder"
             ) from error
         journal = AnswerJournal(descriptor)
-        keyless = [number for number, line in read.entries.items() if not isinstance(line.get("key"), str)]
-        odd = read.damaged | dict.fromkeys(keyless, "it has no key")
-        for number, why in sorted(odd.items()):
+        for number, why in sorted(read.damaged.items()):
             raise InputError(
                 f"{path}, line {number}: not a line of this journal ({why}): remove the file to start anew"
             )
-        for line in read.entries.values():
+        for line in undamaged(path, read).entries.values():
             journal.lines.setdefault(line["key"], line)
         yield journal

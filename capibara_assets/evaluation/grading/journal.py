@@ -7,17 +7,14 @@ from typing import Any, get_args
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.grading.plan import ItemCalibration, Verdict
-from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.journal import append, read_lines
-
-_SUM = 16
+from capibara_assets.storage.journal import append, read_lines, summed, undamaged
 
 
 class GradeJournal:
     """An append-only file of verdicts, keyed by a digest of everything they depend on; read once, when opened.
 
     Attributes:
-        damaged: lines that are not whole (of a killed grading); their verdicts are graded again.
+        damaged: lines that are not whole (of a killed grading) or were edited; their verdicts are graded again.
 
     Raises:
         InputError: the file cannot be read, or its name does not end in `.jsonl`.
@@ -32,12 +29,11 @@ class GradeJournal:
         # journals of grades were continued in `.1`, `.2`, … when they were full
         for part in (path, *sorted(path.parent.glob(f"{path.stem}.*.jsonl"))):
             try:
-                lines = read_lines(part)
+                lines = undamaged(part, read_lines(part))
             except OSError as error:
                 raise InputError(f"cannot read the journal of grades {part}: {error.strerror}") from error
             self.damaged += len(lines.damaged)
-            for entry in lines.entries.values():
-                self._keep(entry)
+            self._lines |= {entry["key"]: entry for entry in lines.entries.values()}
 
     def verdict(self, key: str) -> tuple[Verdict, str] | None:
         """The verdict kept under a key, and its detail."""
@@ -60,19 +56,4 @@ class GradeJournal:
         self._add(key, asdict(calibration))
 
     def _add(self, key: str, entry: Mapping[str, Any]) -> None:
-        line = {"key": key, **entry}
-        append(self._path, canonical_json(line | {"sum": _checksum(line)}).rstrip(b"\n"))
-
-    def _keep(self, entry: dict[str, Any]) -> None:
-        try:
-            whole = entry.pop("sum") == _checksum(entry) and isinstance(entry["key"], str)
-        except (KeyError, ValueError):  # ValueError: NaN, which no checksum is of
-            whole = False
-        if whole:
-            self._lines[entry["key"]] = entry
-        else:
-            self.damaged += 1
-
-
-def _checksum(entry: Mapping[str, Any]) -> str:
-    return sha256_bytes(canonical_json(dict(entry)))[:_SUM]
+        append(self._path, summed({"key": key, **entry}))

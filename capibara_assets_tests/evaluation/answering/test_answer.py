@@ -189,6 +189,23 @@ def test_a_torn_last_line_is_made_again_and_a_damaged_one_is_an_error(base: Base
         answer_items(contender, items(4), SHORT, journal)
 
 
+def test_an_answer_that_was_edited_is_made_again_and_those_beside_it_are_kept(
+    base: Base, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    contender, journal = ModelContender("base", base), tmp_path / "answers.jsonl"
+    whole = answer_items(contender, items(4), SHORT, journal)
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+    lines[1]["text"] = "the recorded answer"
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    again = answer_items(contender, items(4), SHORT, journal)
+    assert again.answers == whole.answers and again.speed.answers == 1
+    said = (
+        f"{journal}: 1 damaged line left out (first: line 2: its checksum does not fit); what was there is made again"
+    )
+    assert said in capsys.readouterr().err
+    assert answer_items(contender, items(4), SHORT, journal).speed.answers == 0, "kept for the next one"
+
+
 def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
     with (
         open_journal(tmp_path / "j.jsonl"),
