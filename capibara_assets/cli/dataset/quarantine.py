@@ -116,10 +116,17 @@ def table() -> pl.DataFrame:
 
 
 def everything() -> pl.DataFrame:
-    """The quarantine of the latest `e2b_logs`, entries of playbooks, and files that are neither; raises as `table`."""
+    """The quarantine of the latest `e2b_logs`, entries of playbooks, and files that are neither.
+
+    Raises:
+        InputError: neither logs nor playbooks were read yet.
+    """
     experience = latest_experience(Deployment.from_environment())
     with _inputs() as inputs:
-        lines, others = inputs.artifact("e2b_logs").frame("quarantine"), NotRead.of(inputs, experience).rows()
+        logs, others = inputs.available("e2b_logs"), NotRead.of(inputs, experience).rows()
+        if logs is None and not inputs.available("ace_playbooks"):
+            inputs.artifact("e2b_logs")  # raises: says why it may not be read
+        lines = logs.frame("quarantine") if logs else others.clear()
     return pl.concat([lines, others], how="diagonal_relaxed").sort("file", "line", "quarantine_id")
 
 

@@ -66,6 +66,27 @@ def test_list_show_and_retry(logs: Path) -> None:
     assert {row["outcome"] for row in rows("retry")} == {"source_gone"}
 
 
+def test_where_only_playbooks_were_read_their_entries_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = tmp_path / "experience" / "playbooks" / "a" / "playbook.txt"
+    book.parent.mkdir(parents=True)
+    book.write_text("## S\n[b-1] helpful=-3 harmful=0 :: SQL: x.\n[b-2] helpful=3 harmful=0 :: SQL: advice.\n")
+    for name, value in {"HOME": tmp_path / "home", "EXPERIENCE": tmp_path / "experience"}.items():
+        monkeypatch.setenv(f"CAPIBARA_{name}", str(value))
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    with pytest.raises(InputError, match="e2b_logs is not materialized yet"):
+        invoke(quarantine, "list")
+    said = invoke(run, "--select", "ace_playbooks")
+    assert "1 entry of playbooks left out" in said
+    (row,) = rows("list")
+    assert (row["file"], row["line"]) == ("playbooks/a/playbook.txt", 2)
+    assert "1 in quarantine" in invoke(quarantine, "list")
+    assert f"file: {row['file']}" in invoke(quarantine, "show", row["quarantine_id"][:8])
+    with pytest.raises(InputError, match="e2b_logs is not materialized yet"):
+        invoke(quarantine, "retry")
+
+
 @pytest.mark.parametrize("playbooks", [True, False])
 def test_files_beside_the_folders_that_are_read_are_told(logs: Path, playbooks: bool) -> None:
     folder = logs.parent
