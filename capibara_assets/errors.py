@@ -36,12 +36,33 @@ REMEDIES = {
 }
 """What to do where the system refuses something that is no defect of ours."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
+_SOURCE = re.compile(r"'[^']*' -> (?=')")  # in a message about two files
+
+
+def number_of(message: str) -> int | None:
+    """The system's number of an error, by its message: `[Errno 28]`; None for another one."""
+    found = _NUMBER.search(message)
+    return int(found[1]) if found else None
 
 
 def remedy_of(message: str) -> str:
-    """What to do about an error of the system, by its number in the message: `[Errno 28]`; empty for another one."""
-    found = _NUMBER.search(message)
-    return REMEDIES.get(int(found[1]), "") if found else ""
+    """What to do about an error of the system, by its number in the message; empty for another one."""
+    return REMEDIES.get(number_of(message) or 0, "")
+
+
+def place_of(error: OSError) -> str:
+    """The file of an error; of a copied or renamed one the new name: there the disk is full. One that failed is either.
+
+    Returns:
+        both names, with an arrow, where a disk failed; empty where the system names none.
+    """
+    names = [str(name) for name in (error.filename, error.filename2) if name]
+    return printable(" -> ".join(names if error.errno == errno.EIO else names[-1:]))
+
+
+def without_source(message: str) -> str:
+    """An error's message in which, as by `place_of`, only the new name of a copied or renamed file stands."""
+    return message if number_of(message) in (None, errno.EIO) else _SOURCE.sub("", message)
 
 
 def remedy_behind(error: BaseException) -> str:

@@ -39,6 +39,7 @@ def adopt_round(
     from capibara_assets.consensus.choose.choosing import BASE
     from capibara_assets.consensus.rounds.adopted import ROUND, VOTERS
     from capibara_assets.lineage.card import consensus_subject, write_model_card
+    from capibara_assets.storage.commit import copy_folder
 
     terms, certificate, losses = result.terms, result.certificate, result.losses()
     if terms.domain not in {domain.value for domain in Domain}:
@@ -59,7 +60,7 @@ def adopt_round(
     )
     with TemporaryDirectory(prefix="capibara-round-") as name:
         folder = Path(name)
-        shutil.copytree(result.adapter, folder / "adapter")
+        copy_folder(result.adapter, folder / "adapter")
         for voter, files in result.voters.items():
             (folder / VOTERS / voter).mkdir(parents=True)
             for file in files:

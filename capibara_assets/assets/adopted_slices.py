@@ -1,6 +1,5 @@
 """Adoption of an adapter trained on a TPU slice as a domain's trained adapters, for the command line."""
 
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -64,6 +63,7 @@ def adopt_slice(
         InputError: it was trained on another dataset or base model than the latest, or gave no adapter.
     """
     from capibara_assets.lineage.card import write_voter_cards
+    from capibara_assets.storage.commit import copy_folder
     from capibara_assets.training.standalone.from_slice import assembled, request_of
     from capibara_assets.training.standalone.materials import VOLATILE
 
@@ -82,7 +82,7 @@ def adopt_slice(
         request = request_of(config, dataset, base, folder / "work")
         inputs.setting("slice", request.input_digest())
         summary = assembled(request, run)
-        shutil.copytree(plan, folder / "launch")
+        copy_folder(plan, folder / "launch")
         voters = request.out / "voters"
         write_voter_cards(voters, dataset, dict.fromkeys(summary["voters"], (0, 1)), base_model.card_name, base[1])
         artifact = inputs.publish(

@@ -26,7 +26,7 @@ from capibara_assets.automation.lanes import LaneSettings, run_in_lanes
 from capibara_assets.automation.outcome import Failures, Report, RunOutcome, Task
 from capibara_assets.checks.results import found
 from capibara_assets.domains import WHOLE, Domain
-from capibara_assets.errors import remedy_of
+from capibara_assets.errors import remedy_of, without_source
 from capibara_assets.processes.interruptions import interruptions
 from capibara_assets.storage.store import ArtifactStore
 
@@ -255,4 +255,4 @@ def _failures(result: dg.ExecuteInProcessResult, batch: set[str], label: str) ->
 def _sentence(message: str) -> str:
     """An error's message on one line, without the class path that Dagster prepends; of the system, with what to do."""
     said = " ".join(re.sub(r"^[\w.]+: ", "", message.strip()).split())
-    return f"{said}; {remedy}" if (remedy := remedy_of(said)) else said
+    return f"{without_source(said)}; {remedy}" if (remedy := remedy_of(said)) else said

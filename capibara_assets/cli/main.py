@@ -17,7 +17,7 @@ from capibara_assets import __version__
 from capibara_assets.cli.terminal.empty_values import refusing_empty
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, printable, remedy_behind
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, place_of, printable, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.interruptions import heeding_signals
 from capibara_assets.processes.startup import set_up_process
@@ -223,7 +223,7 @@ def _system_problem(error: OSError) -> str:
     """What the system refuses, and what to do; empty for what may be a defect of ours."""
     if error.errno not in REMEDIES:
         return ""
-    what = f"{printable(str(error.filename))}: " if error.filename else ""
+    what = f"{place}: " if (place := place_of(error)) else ""
     return f"{what}{error.strerror}; {REMEDIES[error.errno]}"
 
 

@@ -6,10 +6,11 @@ import os
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 from upath import UPath
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, number_of
 from capibara_assets.storage.digests import tree_files
 from capibara_assets.storage.jsonfiles import make_folders, naming, sync_folder, write_durable
 from capibara_assets.storage.manifest import MANIFEST, Manifest
@@ -25,6 +26,21 @@ def sync_tree(folder: Path) -> None:
                 with naming(path), path.open("rb") as file:
                     os.fsync(file.fileno())
         sync_folder(Path(inside))
+
+
+def copy_folder(source: Path, target: Path, **options: Any) -> None:
+    """`shutil.copytree`, whose list of errors is raised as the first of them, with the names of both files.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    try:
+        shutil.copytree(source, target, **options)
+    except shutil.Error as error:
+        read, written, why = error.args[0][0]
+        if (number := number_of(str(why))) is None:
+            raise
+        raise OSError(number, os.strerror(number), str(read), None, str(written)) from error
 
 
 def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.cli.main import main
+from capibara_assets.automation.pipeline import _sentence
+from capibara_assets.cli.main import _system_problem, main
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import REMEDIES, InputError, remedy_of
 from capibara_assets_tests.forked import Forked, Say
@@ -287,7 +288,27 @@ def test_what_the_system_refuses_within_a_step_has_a_next_step_too(number: int):
     assert remedy_of(str(OSError(number, os.strerror(number), "/some/file"))) == REMEDIES[number]
 
 
+@pytest.mark.parametrize(
+    ("number", "names", "said"),
+    [
+        (errno.ENOSPC, ("/home/a", None, "/full/a"), "/full/a: No space left on device; make room"),
+        (errno.EDQUOT, ("/home/a", None, "/full/a"), "/full/a: Disk quota exceeded; your quota"),
+        (errno.EACCES, ("/home/a", None, "/theirs/a"), "/theirs/a: Permission denied; change its owner"),
+        (errno.EIO, ("/home/a", None, "/bad/a"), "/home/a -> /bad/a: Input/output error; the disk failed"),
+        (errno.ENOSPC, ("/full/a",), "/full/a: No space left on device; make room"),
+        (errno.ENOSPC, (), "No space left on device; make room"),
+    ],
+)
+def test_of_two_files_the_one_is_named_that_is_written(number: int, names: tuple[str | None, ...], said: str):
+    error = OSError(number, os.strerror(number), *names)
+    assert _system_problem(error).startswith(said)
+    within = _sentence(f"OSError: {error}\n")
+    assert within.endswith(REMEDIES[number]) and ("/home/a" in within) == ("/home/a" in said)
+    assert names[-1:] == () or str(names[-1]) in within
+
+
 def test_another_error_has_none():
+    assert _sentence("FileNotFoundError: [Errno 2] No such file or directory: 'a' -> 'b'").endswith("'a' -> 'b'")
     assert remedy_of(str(OSError(errno.ENOENT, "No such file", "x"))) == "" == remedy_of("ValueError: 28")
 
 

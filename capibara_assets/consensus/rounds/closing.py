@@ -1,7 +1,6 @@
 """The organiser's part of a round: read the submissions, hold the vote by messages, publish the result."""
 
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from capibara_assets.consensus.rounds.submissions import Named, Submissions, doc
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from capibara_assets.storage.commit import sync_tree
+from capibara_assets.storage.commit import copy_folder, sync_tree
 from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
 
 ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
@@ -206,7 +205,7 @@ def beside_certificate(
     """
     delete_durable(out / CERTIFICATE)
     for name, message in submissions.accepted.items():
-        shutil.copytree(message.folder, out / "voters" / name, dirs_exist_ok=True)
+        copy_folder(message.folder, out / "voters" / name, dirs_exist_ok=True)
         sync_tree(out / "voters" / name)
     heads = {name: message.head.model_dump(mode="json") for name, message in submissions.accepted.items()}
     write_json_atomic(out / SIGNED, heads)

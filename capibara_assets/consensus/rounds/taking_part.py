@@ -31,6 +31,7 @@ from capibara_assets.consensus.rounds.round import Round, RoundExamples
 from capibara_assets.consensus.rounds.submissions import Submissions, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
+from capibara_assets.storage.commit import copy_folder
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_json, readable_json, write_bytes_atomic
 from capibara_assets.training.voter_manifest import MANIFEST
@@ -164,7 +165,7 @@ def _kept(box: Mailbox, message: Message, posted: Message, submissions: Submissi
         why = "; ".join(verification.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
     beside_certificate(out, box, submissions, posted, result)
-    shutil.copytree(message.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
+    copy_folder(message.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
     write_bytes_atomic(out / CERTIFICATE, (message.folder / CERTIFICATE).read_bytes())
     return result
 

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
-from capibara_assets.storage.commit import replace_folder
+from capibara_assets.storage.commit import copy_folder, replace_folder
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 from capibara_assets.training.devices import Placement
@@ -100,7 +100,7 @@ def assemble(
 
 def _add_voter(target: Path, folder: Path, fault: Fault | None) -> dict[str, Any]:
     """Copy one voter's result, with its fault injected if it has one; returns its row of the summary."""
-    shutil.copytree(folder / RESULT, target)
+    copy_folder(folder / RESULT, target)
     if fault is not None:
         inject(target, fault)
     manifest = VoterManifest.read(target).stated
