@@ -15,7 +15,12 @@ from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, section
-from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unfounded, why_unpredictable
+from capibara_assets.datasets.kinds.sufficiency import (
+    why_insufficient,
+    why_redeclared,
+    why_unfounded,
+    why_unpredictable,
+)
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Split
 from capibara_assets.datasets.verification import Judgement
@@ -182,7 +187,7 @@ def insufficient(candidate: ExampleCandidate) -> str | None:
     """Why a prompt lacks what its answer needs; explanations are checked against the prompt alone."""
     if candidate.kind == "explain":
         return None
-    why = candidate.lacking
+    why = candidate.lacking or why_redeclared(candidate.language, candidate.prompt)
     if why is None and candidate.kind == "predict":
         why = why_unpredictable(candidate.language, candidate.prompt)
     elif why is None:

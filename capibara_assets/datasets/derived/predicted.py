@@ -12,7 +12,7 @@ from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import structural_key, without_comments, without_trailing_spaces
+from capibara_assets.datasets.code.structure import comments, structural_key, without_comments, without_trailing_spaces
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import Solved, Span
@@ -20,7 +20,7 @@ from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted
+from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted, tells
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import JAVASCRIPT, parse_python
@@ -148,8 +148,10 @@ def candidates(
             return
         if end is None or not end.ok or end.shown in seen or not 0 < len(end.shown) <= recipe.max_output_chars:
             continue
-        code = edit.applied(program.code)
-        whole = "\n".join([*program.before, code])
+        before, code = list(program.before), edit.applied(program.code)
+        if tells(comments("\n".join([*before, code]), language), end.shown):
+            before, code = [bare(one, language) for one in before], bare(code, language)
+        whole = "\n".join([*before, code])
         if not is_derivable([without_comments(whole, language)], end.shown, language) or _breaks(end, ends[0]):
             continue
         if program.recorded and ends[0] is not None and _passes_through(program.code, edit, ends[0].shown, end.shown):
@@ -158,7 +160,7 @@ def candidates(
         yield ExampleCandidate(
             kind="predict",
             language=language,
-            prompt=prompts.predict(language, code, list(program.before)),
+            prompt=prompts.predict(language, code, before),
             answer=end.shown,
             execution_ids=tuple(dict.fromkeys(row["execution_id"] for row in program.rows)),
             duplicate_key=f"{structural_key(whole, language)}:{end.shown}",

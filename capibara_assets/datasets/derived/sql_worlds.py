@@ -231,7 +231,7 @@ def _uses(query: exp.Query, known: Catalogue, stated: Stated) -> dict[tuple[str,
             name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
             if name in _DATE_CALLS or "time" in name or "date" in name:
                 for part in node.find_all(exp.Column):
-                    if id(part) in of:
+                    if id(part) in of and isinstance(part.find_ancestor(exp.Mul, exp.Div, exp.Func), exp.Func):
                         of[id(part)].sort = "date"
     for extreme in map(_counted_in, query.find_all(exp.Min, exp.Max)):
         column = _column(extreme, of)

@@ -1,6 +1,7 @@
 """Static check that a prompt contains what its answer needs: names, files, tables and columns, shell variables."""
 
 import re
+from collections import Counter
 
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.python_source import IPYTHON
@@ -8,7 +9,7 @@ from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import without_comments
 from capibara_assets.datasets.kinds.files_needed import unnamed_files
-from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SIGNATURE, TESTS, section, sections, stated
+from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, TESTS, section, sections, stated
 from capibara_assets.executions.parsing import JAVASCRIPT
 
 _HOST = frozenset(
@@ -36,6 +37,7 @@ _SHELL_BOUND = re.compile(
 _SINGLE_QUOTED = re.compile(r"'[^']*'")
 _IN_PROSE = re.compile(r"`([^`\n]+)`|\b([A-Za-z_$][\w$]*)(?=\()|\b(\w*(?:_\w|[a-z][A-Z]|\d)[\w$]*)|\b([A-Z])\b")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_DECLARES = re.compile(r"^(?:const|let|class)\s+([\w$]+)", re.MULTILINE)
 _UNBOUND = re.compile(r"\b(?:NameError|UnboundLocalError|ReferenceError)\b")
 _NAMING = frozenset({SIGNATURE, TESTS})  # sections whose every name is given
 
@@ -44,6 +46,13 @@ def why_unpredictable(language: str, prompt: str) -> str | None:
     """Undefined names of the code whose output is asked for; None if there are none."""
     before, _, code = prompt.rpartition(f"\n\n{CODE}\n")
     return why_insufficient(language, before, code)
+
+
+def why_redeclared(language: str, prompt: str) -> str | None:
+    """Names that the session's JavaScript declares twice, which no program may; None if there are none."""
+    listed = Counter(_DECLARES.findall(section(prompt, SESSION)) if language in JAVASCRIPT else ())
+    twice = sorted(name for name, times in listed.items() if times > 1)
+    return f"names that its session declares twice: {', '.join(twice[:5])}" if twice else None
 
 
 def why_unfounded(language: str, prompt: str) -> str | None:

@@ -203,6 +203,18 @@ def test_predictions_are_whole_programs(made: list[ExampleCandidate]) -> None:
         assert str(namespace["printed"]) == one.answer
 
 
+def test_a_comment_tells_no_output_that_is_asked_for(recipe: DatasetRecipe) -> None:
+    code = "def spread(xs):\n    low, high = min(xs), max(xs)\n    return (low, high)  # of all\n# {}\n"
+    test = "assert spread([3, 1, 2]) == (1, 3)\nassert spread([5, 4]) == (4, 5)"
+
+    def prompt(remark: str) -> str:
+        rows = [run("code", code.format(remark)), run("test", test, minute=1)]
+        made = derive(Domain.PYTHON, evidence_of(*rows), recipe, execute).candidates
+        return next(one.prompt for one in made if one.derived == "input:call" and one.answer == "(1, 3)")
+
+    assert "#" not in prompt("(1, 3)") and "# of all" in prompt("(7, 9)")
+
+
 def test_sql_stands_on_its_own_database(made: list[ExampleCandidate]) -> None:
     queried = [one for one in made if one.language == "sql"]
     assert {one.kind for one in queried} == {"repair", "predict", "explain"}

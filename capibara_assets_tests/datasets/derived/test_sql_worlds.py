@@ -170,6 +170,14 @@ def test_the_least_and_most_of_an_unknown_column_are_numbers() -> None:
     assert all(isinstance(value, str) for row in _rows(named, "SELECT city, born_on FROM d") for value in row)
 
 
+def test_what_a_call_on_dates_multiplies_is_a_number() -> None:
+    world = _world("SELECT datetime(begun, '+' || (slots * 30) || ' minutes') FROM bookings")
+    assert all(isinstance(slots, int) for (slots,) in _rows(world, "SELECT slots FROM bookings"))
+    assert all(re.match(r"\d{4}-", str(begun)) for (begun,) in _rows(world, "SELECT begun FROM bookings"))
+    days = _world("SELECT 24 * (julianday(ended) - julianday(begun)) FROM bookings")
+    assert all(re.match(r"\d{4}-", str(ended)) for (ended,) in _rows(days, "SELECT ended FROM bookings"))
+
+
 def test_names_are_written_as_the_query_writes_them() -> None:
     made = _world("SELECT t.sbTickerSymbol FROM sbTicker AS t WHERE t.SBTICKERSYMBOL <> 'A'")
     assert re.findall(r"CREATE TABLE (\w+) \((\w+)", made) == [("sbTicker", "sbTickerSymbol")]

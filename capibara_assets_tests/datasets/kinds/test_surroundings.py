@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from capibara_assets.datasets.kinds import repair, solve
+from capibara_assets.datasets.kinds import prompts, repair, solve
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
 from capibara_assets.datasets.kinds.surroundings import MENDED as MENDED_BEFORE
@@ -137,6 +137,18 @@ def test_a_repair_is_shown_what_its_failing_code_called(recipe: DatasetRecipe) -
         "TypeError: 'dict' object is not callable", "NameError: name 'server' is not defined"
     )
     assert insufficient(replace(unknown, prompt=unbound)) is None, "that is what is to be mended"
+
+
+def test_a_session_of_javascript_declares_each_name_once(recipe: DatasetRecipe) -> None:
+    made = called(recipe, run("fixed", f"{SERVER}\n{ASKED}", minute=2))
+    prompt = prompts.repair(
+        "javascript", "", "area(2)", "Error: no", ["const area = (r) => 3 * r;", "{}area = (r) => 4 * r;"]
+    )
+    told = {
+        how: insufficient(replace(made, language="javascript", answer="area(2)", prompt=prompt.replace("{}", how)))
+        for how in ("const ", "")
+    }
+    assert "area" in (told["const "] or "") and told[""] is None
 
 
 def test_a_call_after_what_mended_it_is_no_repair(recipe: DatasetRecipe) -> None:
