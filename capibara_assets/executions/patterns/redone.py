@@ -170,14 +170,35 @@ def _calls_again(failed: Attempt, later: Attempt) -> bool:
     if asked is None or asked.places or len(asked.tokens) < _MIN_PARTS or _rest(failed) or _checks(asked):
         return False
     return any(
-        not _checks(one)
-        and one.tokens != asked.tokens
-        and _kept(asked.tokens, one.tokens) >= _ALIKE
-        and not _literals(asked) - _literals(one)
+        one.tokens != asked.tokens
+        and not _checks(one)
+        and _holds(one.tokens, asked)
+        and not _holds(_without_last(one.tokens), asked)
         and _bare(asked) != _bare(one)
         for one in later.statements
     )
 
 
-def _literals(one: CellStatement) -> Counter[str]:
-    return Counter(_LITERAL.findall(" ".join(one.tokens)))
+def _holds(instead: Sequence[str], asked: CellStatement) -> bool:
+    """Whether tokens hold what an expression is of, its literals and most of the rest."""
+    return (
+        asked.tokens[0] in instead
+        and _kept(asked.tokens, instead) >= _ALIKE
+        and not _literals(asked.tokens) - _literals(instead)
+    )
+
+
+def _without_last(listed: Sequence[str]) -> Sequence[str]:
+    """Tokens without the last thing that is asked of a value, `.tail(2)` or `[0]`: that is no part of a repair."""
+    depth, at = 0, len(listed)
+    while at and (depth or at == len(listed)):
+        at -= 1
+        depth += (listed[at] in ")]") - (listed[at] in "([")
+    if at and listed[at] != "[":
+        at -= listed[at] == "("
+        at -= listed[at - 1] == "."
+    return listed[:at]
+
+
+def _literals(listed: Sequence[str]) -> Counter[str]:
+    return Counter(_LITERAL.findall(" ".join(listed)))

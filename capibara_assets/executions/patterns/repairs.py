@@ -20,7 +20,7 @@ The rules for a pair, within (sandbox, code context), in time order:
    Of what is defined anew in part, the pair holds that part.
 7. Where neither text nor test tells, the statement that failed does (`redone.py`): a later cell holds it again below
    what it makes anew, or assigns the same by another statement and goes on as before; or the next cell asks the query
-   that was refused otherwise.
+   that was refused otherwise, or the expression that ended the failed cell.
 8. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than

@@ -135,7 +135,11 @@ TOTAL = "def total(a):\n    return {}\n\nprint('total', total([1, 2]), 'want 3')
     ("asked", "later", "found"),
     [
         ("stock[stock.left > 3 and stock.price < 20]", "stock[(stock.left > 3) & (stock.price < 20)]", True),
-        ('days.tz_convert("Asia/Tokyo")', 'days.tz_localize("UTC").tz_convert("Asia/Tokyo").index[0]', True),
+        ('days.tz_convert("Asia/Tokyo")', 'days.tz_localize("UTC").tz_convert("Asia/Tokyo")', True),
+        ('days.tz_convert("Asia/Tokyo")', 'days.tz_localize("UTC").tz_convert("Asia/Tokyo").index[0]', False),
+        ('days.add({"rain": 2}, wet=True)', 'join([days, Frame([{"rain": 2}])], wet=True)', True),
+        ('days.add({"rain": 2}, wet=True)', 'join([days, Frame([{"rain": 2}])], wet=True).tail(2)', False),
+        ("form.check(strict=True)", "other.check(strict=True, deep=True)", False),
         ('print(url_for("page", name="a"))', 'with app.context():\n    print(url_for("page", name="a"))', True),
         ("stock[stock.left > 3 and stock.price < 20]", "stock[stock.left > 8]", False),  # another request
         ('client.get("/pens/1").json()["name"]', 'client.get("/pots/2").json()', False),
