@@ -29,16 +29,14 @@ def checkpoint_root(root: str | UPath) -> str:
     return f"{str(root).rstrip('/')}/{FOLDER}"
 
 
-def open_artifacts(
-    root: str | UPath, work: Path | None = None, storage_options: Mapping[str, Any] | None = None
-) -> ArtifactStore:
+def open_artifacts(root: str | UPath, work: Path | None = None) -> ArtifactStore:
     """The artifact store of a deployment with its checkpoint store, which is opened on first use.
 
     Raises:
         InputError: a remote root without a local work folder.
     """
-    store = ArtifactStore(root, work, storage_options)
-    store.checkpoints = GraphCheckpoints(store, storage_options)
+    store = ArtifactStore(root, work)
+    store.checkpoints = GraphCheckpoints(store)
     return store
 
 
@@ -56,15 +54,14 @@ def checkpoints_of(store: ArtifactStore) -> "CheckpointStore":
 class GraphCheckpoints:
     """The checkpoint store as an artifact store uses it."""
 
-    def __init__(self, artifacts: ArtifactStore, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, artifacts: ArtifactStore) -> None:
         self._root, self._work = artifacts.root / FOLDER, artifacts.work / FOLDER
-        self._options = storage_options
 
     @cached_property
     def store(self) -> "CheckpointStore":
         from capibara_assets.checkpoints.store.opening import open_store
 
-        return open_store(self._root, work=self._work, storage_options=self._options)
+        return open_store(self._root, work=self._work)
 
     def put(self, folder: Path, about: Mapping[str, Any]) -> str:
         """Store an adapter or model; returns its id. Raises InputError: it is neither."""

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ def is_remote(location: str) -> bool:
     return "://" in location and not location.startswith("file://")
 
 
-def file_system(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+def file_system(location: str) -> tuple[Any, str]:
     """(fsspec file system, path in it) of a remote location.
 
     Raises:
@@ -30,7 +29,7 @@ def file_system(location: str, storage_options: Mapping[str, Any] | None = None)
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(location, **dict(storage_options or {}))  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(location)  # type: ignore[no-any-return]
     except (ImportError, ValueError) as error:
         raise InputError(f"{location} cannot be opened: {error} (for gs:// install the extra gcp)") from error
 
@@ -45,7 +44,7 @@ def require_scheme(location: str) -> None:
         raise InputError(f"{location} cannot be opened: {error} (for gs:// install the extra gcp)") from error
 
 
-def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | None = None) -> Path:
+def mirror(location: str, folder: Path) -> Path:
     """Bring the local `folder` up to date with a remote location and return it; only changed objects are fetched.
 
     A file appears whole or not at all; after a crash the next call continues with what was fetched.
@@ -54,7 +53,7 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
     Raises:
         InputError: the location does not exist or cannot be opened.
     """
-    system, root = file_system(location, storage_options)
+    system, root = file_system(location)
     there = {
         "/".join((*parts, name)): f"{size}.{stamp}"
         for parts, (name, size, stamp, _) in files_below(remote_lister(system, root))
@@ -85,7 +84,7 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
     return folder
 
 
-def upload(folder: Path, location: str, storage_options: Mapping[str, Any] | None = None, *, last: str = "") -> None:
+def upload(folder: Path, location: str, *, last: str = "") -> None:
     """Write every file of a folder below a remote location.
 
     Args:
@@ -94,15 +93,15 @@ def upload(folder: Path, location: str, storage_options: Mapping[str, Any] | Non
     Raises:
         InputError: the location cannot be opened.
     """
-    system, root = file_system(location, storage_options)
+    system, root = file_system(location)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     for file in sorted(files, key=lambda one: one.name == last):
         system.put_file(str(file), f"{root.rstrip('/')}/{file.relative_to(folder).as_posix()}")
 
 
-def remove(location: str, storage_options: Mapping[str, Any] | None = None) -> None:
+def remove(location: str) -> None:
     """Remove everything below a remote location, if there is anything."""
-    system, root = file_system(location, storage_options)
+    system, root = file_system(location)
     if system.exists(root):
         system.rm(root, recursive=True)
 

@@ -42,7 +42,7 @@ def at(emulator: str, name: str) -> UPath:
 
 
 def store(emulator: str, name: str, work: Path) -> ArtifactStore:
-    return ArtifactStore(f"gs://bucket/{name}", work=work, storage_options=options(emulator))
+    return ArtifactStore(at(emulator, name), work=work)
 
 
 def published(one: ArtifactStore, value: int) -> str:

@@ -43,13 +43,13 @@ def publish(store: ArtifactStore, tree: Path) -> str:
 
 @pytest.mark.gcs
 def test_gs_round_trip_with_the_same_digest_as_on_disk(emulator: str, tree: Path, tmp_path: Path) -> None:
-    options = {"token": "anon", "endpoint_url": emulator}
-    remote = ArtifactStore("gs://bucket/store", work=tmp_path / "work", storage_options=options)
+    root = UPath("gs://bucket/store", token="anon", endpoint_url=emulator)
+    remote = ArtifactStore(root, work=tmp_path / "work")
     assert remote.latest("trained_adapters", "sql") is None
     digest = publish(remote, tree)
     assert digest == publish(ArtifactStore(tmp_path / "local"), tree)
 
-    reader = ArtifactStore("gs://bucket/store", work=tmp_path / "elsewhere", storage_options=options)
+    reader = ArtifactStore(root, work=tmp_path / "elsewhere")
     artifact = reader.latest("trained_adapters", "sql")
     assert artifact is not None and artifact.digest == digest
     assert artifact.frame("rows").equals(frame())

@@ -1,8 +1,6 @@
 """Opening a checkpoint store by address: resolves moves, detects encryption, and finds the key."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from upath import UPath
 
@@ -22,7 +20,6 @@ def open_store(
     key: WrappingKey | None = None,
     compression: Compression = "zstd",
     work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     create: bool = True,
 ) -> CheckpointStore:
     """Open the store at an address, with its keys if it is encrypted; a new one is encrypted if a key is given.
@@ -36,10 +33,10 @@ def open_store(
             that is not encrypted, or, without `create`, none.
         IntegrityError: a key slot is damaged, or the folder that the store moved to is missing.
     """
-    place = open_place(root, work=work, storage_options=storage_options, private=True)
+    place = open_place(root, work=work, private=True)
     if (there := moved(place)) is not None:
-        root = UPath(root, **dict(storage_options or {})) / there.at
-        place = open_place(root, work=work, storage_options=storage_options, private=True)
+        root = UPath(root) / there.at
+        place = open_place(root, work=work, private=True)
         if not exists(place):
             raise IntegrityError(f"{place.root} is missing: the store's checkpoints should be there")
     key = key if key is not None else given_key()
@@ -48,7 +45,7 @@ def open_store(
         vault = open_vault(place, key)
     elif key is not None:
         vault = _new_vault(place, key, create)
-    return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
+    return CheckpointStore(root, vault=vault, compression=compression, work=work)
 
 
 def _new_vault(place: StorePlace, key: WrappingKey, create: bool) -> Vault:

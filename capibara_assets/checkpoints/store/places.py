@@ -108,7 +108,6 @@ def open_place(
     root: str | UPath | Path,
     *,
     work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     private: bool = False,
 ) -> StorePlace:
     """The store's place at an address, local or remote.
@@ -124,7 +123,7 @@ def open_place(
         # as in storage/store.py: gcsfs otherwise asks for the bucket's type over gRPC, and hangs where there is none
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
-        location = UPath(root, **dict(storage_options or {}))
+        location = UPath(root)
         location.fs  # noqa: B018 - the library of its protocol is imported here
     except (ImportError, ValueError) as error:
         extra = "; pip install 'capibara-assets[gcp]' reads and writes gs://" if str(root).startswith("g") else ""

@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from upath import UPath
 
@@ -23,7 +22,6 @@ from capibara_assets.checkpoints.content import Content
 from capibara_assets.checkpoints.encryption.keys import WrappingKey
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store import slots
-from capibara_assets.checkpoints.store.codec import Compression
 from capibara_assets.checkpoints.store.documents import unwrapped_json, wrap
 from capibara_assets.checkpoints.store.kind import (
     Moved,
@@ -74,34 +72,19 @@ class _Address:
 
     root: UPath
     work: Path | None
-    options: Mapping[str, Any] | None
-    compression: Compression
     private: bool
 
     def place(self, folder: str) -> StorePlace:
-        return open_place(self._at(folder), work=self.work, storage_options=self.options, private=self.private)
+        return open_place(self._at(folder), work=self.work, private=self.private)
 
     def store(self, folder: str, vault: Vault | None) -> CheckpointStore:
-        return CheckpointStore(
-            self._at(folder),
-            vault=vault,
-            compression=self.compression,
-            work=self.work,
-            storage_options=self.options,
-        )
+        return CheckpointStore(self._at(folder), vault=vault, work=self.work)
 
     def _at(self, folder: str) -> UPath:
         return self.root / folder if folder else self.root
 
 
-def encrypt(
-    root: str | UPath | Path,
-    key: WrappingKey,
-    *,
-    compression: Compression = "zstd",
-    work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Resealed:
+def encrypt(root: str | UPath | Path, key: WrappingKey, *, work: Path | None = None) -> Resealed:
     """Encrypt a whole store under a new data key, wrapped by `key`; or finish an interrupted encryption.
 
     It needs space for a second copy while it runs. Ids change; the former ids still find their checkpoints. Files of
@@ -111,53 +94,29 @@ def encrypt(
         InputError: no store, another key than the store has already, no space, or another process is doing the same.
         IntegrityError: the store is damaged; nothing was deleted.
     """
-    return _reseal(_address(root, work, storage_options, compression, private=True), key, encrypted=True)
+    return _reseal(_Address(UPath(root), work, private=True), key, encrypted=True)
 
 
-def decrypt(
-    root: str | UPath | Path,
-    key: WrappingKey,
-    *,
-    compression: Compression = "zstd",
-    work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Resealed:
+def decrypt(root: str | UPath | Path, key: WrappingKey, *, work: Path | None = None) -> Resealed:
     """Decrypt a whole store and delete its key slots; an otherwise unchanged store gets its former ids back.
 
     Raises:
         InputError: as `encrypt`, or the key does not open the store.
         IntegrityError: the store is damaged; nothing was deleted.
     """
-    return _reseal(_address(root, work, storage_options, compression, private=False), key, encrypted=False)
+    return _reseal(_Address(UPath(root), work, private=False), key, encrypted=False)
 
 
-def rotate(
-    root: str | UPath | Path,
-    key: WrappingKey,
-    new_key: WrappingKey,
-    *,
-    work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:
+def rotate(root: str | UPath | Path, key: WrappingKey, new_key: WrappingKey, *, work: Path | None = None) -> None:
     """Replace the key of an encrypted store by `new_key`; data key and payload are unchanged (see `slots.rotate`).
 
     Raises:
         InputError: the store is not encrypted, or neither key opens it.
         IntegrityError: a key slot is damaged.
     """
-    address = _address(root, work, storage_options)
+    address = _Address(UPath(root), work, private=True)
     there = moved(address.place(""))
     slots.rotate(address.place(there.at if there is not None else ""), key, new_key)
-
-
-def _address(
-    root: str | UPath | Path,
-    work: Path | None,
-    options: Mapping[str, Any] | None,
-    compression: Compression = "zstd",
-    private: bool = True,
-) -> _Address:
-    return _Address(UPath(root, **dict(options or {})), work, options, compression, private)
 
 
 def _reseal(address: _Address, key: WrappingKey, *, encrypted: bool) -> Resealed:

@@ -60,7 +60,6 @@ class CheckpointStore:
         vault: Vault | None = None,
         compression: Compression = "zstd",
         work: Path | None = None,
-        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Reads and writes nothing yet.
 
@@ -72,7 +71,7 @@ class CheckpointStore:
         Raises:
             InputError: a remote root without `work`.
         """
-        self.place = open_place(root, work=work, storage_options=storage_options, private=vault is not None)
+        self.place = open_place(root, work=work, private=vault is not None)
         self.vault, self.compression = vault, compression
         self.versions = Versions(self.place, vault)
         self.catalog = Catalog(self.place, vault)

@@ -113,8 +113,7 @@ class StoreRecord:
         Raises:
             IntegrityError: another lies under its digest.
         """
-        options = dict(getattr(self.store.root, "storage_options", {}) or {})
-        place = open_place(self.store.root / ELECTIONS, work=self.store.work / ELECTIONS, storage_options=options)
+        place = open_place(self.store.root / ELECTIONS, work=self.store.work / ELECTIONS)
         name, data = f"{election.digest}.json", readable_json(election.model_dump(mode="json"))
         if not place.create(name, data) and place.read(name) != data:
             raise IntegrityError(f"{place.root}/{name} is not the election of this digest: restore or remove it")

@@ -59,8 +59,7 @@ class PromotionLog:
     """The promotion log of one store."""
 
     def __init__(self, store: ArtifactStore) -> None:
-        options = dict(getattr(store.root, "storage_options", {}) or {})
-        self._place: StorePlace = open_place(store.root / FOLDER, work=store.work / FOLDER, storage_options=options)
+        self._place: StorePlace = open_place(store.root / FOLDER, work=store.work / FOLDER)
 
     def moves(self) -> list[Move]:
         """All moves, the oldest first.

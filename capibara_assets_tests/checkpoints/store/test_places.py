@@ -3,7 +3,6 @@
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -82,15 +81,14 @@ def test_a_whole_life_in_memory(tmp_path: Path, vault: Vault | None) -> None:
 @pytest.mark.gcs
 @pytest.mark.parametrize("vault", [None, Vault.new()], ids=["plain", "encrypted"])
 def test_a_whole_life_on_gs(emulator: str, tmp_path: Path, vault: Vault | None) -> None:  # noqa: F811
-    options = {"token": "anon", "endpoint_url": emulator}
-    whole_life(tmp_path, f"gs://bucket/{tmp_path.name}", vault, storage_options=options)
+    whole_life(tmp_path, UPath(f"gs://bucket/{tmp_path.name}", token="anon", endpoint_url=emulator), vault)
 
 
-def whole_life(tmp_path: Path, root: Any, vault: Vault | None, **options: Any) -> None:
+def whole_life(tmp_path: Path, root: UPath, vault: Vault | None) -> None:
     """Saves, reads from elsewhere, retirement, repacking and collection, damage."""
 
     def elsewhere(name: str) -> CheckpointStore:
-        return CheckpointStore(root, vault=vault, work=tmp_path / name, **options)
+        return CheckpointStore(root, vault=vault, work=tmp_path / name)
 
     store = elsewhere("a")
     assert store.list() == [] and store.verify() == []

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from upath import UPath
 
 from capibara_assets.checkpoints.encryption.keys import RawKey
 from capibara_assets.checkpoints.store.opening import open_store
@@ -18,8 +19,8 @@ KEY, NEW_KEY = RawKey(b"k" * 32, "the key"), RawKey(b"n" * 32, "the new key")
 
 @pytest.mark.gcs
 def test_there_and_back_on_google_cloud_storage(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    root, options = "gs://bucket/sealed", {"token": "anon", "endpoint_url": request.getfixturevalue("emulator")}
-    where: dict[str, Any] = {"work": tmp_path, "storage_options": options}
+    root = UPath("gs://bucket/sealed", token="anon", endpoint_url=request.getfixturevalue("emulator"))
+    where: dict[str, Any] = {"work": tmp_path}
     plain = open_store(root, **where)
     ids = [plain.save(adapter(seed, 16), seed, "voter", files={"a.json": b"{}"}) for seed in range(2)]
 
