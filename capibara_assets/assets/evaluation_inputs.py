@@ -10,7 +10,6 @@ from capibara_assets.consensus.rounds.adopted import is_adopted
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.jsonfiles import read_object
-from capibara_assets.storage.store import MissingArtifact
 
 if TYPE_CHECKING:
     import polars as pl
@@ -149,11 +148,10 @@ def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
 
 def _recorded_or_newest(inputs: Inputs, name: str, domain: Domain | None, digest: str) -> "Artifact | None":
     """The artifact with that digest, or else the newest; None if there is none."""
-    try:
-        return inputs.store.open(name, domain, digest)
-    except MissingArtifact:
-        newest = latest_digest(inputs.instance, name, domain)
-        return inputs.store.open(name, domain, newest) if newest else None
+    if (recorded := inputs.store.find(name, domain, digest)) is not None:
+        return recorded
+    newest = latest_digest(inputs.instance, name, domain)
+    return inputs.store.open(name, domain, newest) if newest else None
 
 
 def training_examples(

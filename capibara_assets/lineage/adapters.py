@@ -311,7 +311,7 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel
         asset, partition = _parsed(source)
         if asset == "moe_dataset" and partition in DOMAINS:
             datasets.add((partition, digest))
-        elif asset in _MODELS and (made := _opened(results, asset, partition, digest)) is not None:
+        elif asset in _MODELS and (made := results.store.find(asset, partition, digest)) is not None:
             voters += _voters_behind(results, made)
             adopted += _adopted_behind(results, made)
     if about.dataset_digest is not None and about.dataset_digest not in {digest for _, digest in datasets}:
@@ -350,13 +350,6 @@ def _parsed(source: str) -> tuple[str, str | None]:
     return (match["asset"], match["partition"]) if match else (source, None)
 
 
-def _opened(results: Results, asset: str, partition: str | None, digest: str) -> Artifact | None:
-    try:
-        return results.store.open(asset, partition, digest)
-    except MissingArtifact:
-        return None
-
-
 def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artifact, Voter]]:
     """The voters that an artifact holds, or that the consensus upstream of it accepted."""
     if artifact.name == "trained_adapters":
@@ -369,7 +362,7 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
     for node in upstream(artifact.manifest):
         if node.asset != wanted or not node.digest:
             continue
-        parent = _opened(results, node.asset, None if node.partition == "_" else node.partition, node.digest)
+        parent = results.store.find(node.asset, None if node.partition == "_" else node.partition, node.digest)
         if parent is None:
             continue
         for owner, voter in _voters_behind(results, parent):
@@ -384,7 +377,7 @@ def _adopted_behind(results: Results, artifact: Artifact) -> Iterable[Artifact]:
         return
     for node in upstream(artifact.manifest):
         if node.asset == "consensus_checkpoint" and node.digest:
-            parent = _opened(results, node.asset, node.partition, node.digest)
+            parent = results.store.find(node.asset, node.partition, node.digest)
             if parent is not None and is_adopted(parent):
                 yield parent
 

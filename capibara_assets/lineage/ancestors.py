@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.manifest import Manifest
-from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+from capibara_assets.storage.store import ArtifactStore
 
 UNPARTITIONED = "_"
 
@@ -108,7 +108,7 @@ def _walk(
                     continue
                 seen.add(neighbour)
                 partition = None if neighbour.partition == UNPARTITIONED else neighbour.partition
-                opened = _open(store, neighbour.asset, partition, neighbour.digest)
+                opened = store.find(neighbour.asset, partition, neighbour.digest)
                 via = f"{node.asset}|{node.partition}"
                 steps.append(LineageStep(neighbour.asset, partition, neighbour.digest, depth, via, opened))
                 reached.append((neighbour, opened))
@@ -118,10 +118,3 @@ def _walk(
 
 def _node(artifact: Artifact) -> ArtifactNode:
     return ArtifactNode(artifact.name, artifact.partition or UNPARTITIONED, artifact.digest)
-
-
-def _open(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> Artifact | None:
-    try:
-        return store.open(asset, partition, digest)
-    except MissingArtifact:
-        return None

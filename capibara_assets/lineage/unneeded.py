@@ -17,7 +17,7 @@ from capibara_assets.lineage.checkpoint_needs import decide
 from capibara_assets.lineage.checkpoints import has_checkpoints, made_from, needed_checkpoints
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import discard_artifact
-from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
@@ -115,11 +115,8 @@ def _checkpoints(store: ArtifactStore) -> "list[Checkpoint]":
 def _behind(store: ArtifactStore, root: Result) -> Iterator[Result]:
     """A result and everything that it was made from."""
     yield root
-    try:
-        artifact: Artifact = store.open(*root)
-    except MissingArtifact:
-        return
-    for step in ancestors(store, artifact):
+    artifact = store.find(*root)
+    for step in ancestors(store, artifact) if artifact is not None else ():
         yield step.asset, step.partition, step.digest
 
 

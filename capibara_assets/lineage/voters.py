@@ -9,7 +9,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.ancestors import upstream_key
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+from capibara_assets.storage.store import ArtifactStore
 from capibara_assets.training.data.order import training_part, validation_shard
 from capibara_assets.training.voter_manifest import MANIFEST, VoterManifest
 
@@ -88,7 +88,4 @@ def dataset_of(artifact: Artifact) -> str:
 
 def dataset(store: ArtifactStore, domain: str, digest: str) -> Artifact | None:
     """A domain's dataset by digest; None where it is no longer in the store."""
-    try:
-        return store.open("moe_dataset", Domain(domain), digest) if digest else None
-    except MissingArtifact:
-        return None
+    return store.find("moe_dataset", Domain(domain), digest) if digest else None

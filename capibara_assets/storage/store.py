@@ -82,7 +82,6 @@ class ArtifactStore:
         self,
         root: str | UPath,
         work: Path | None = None,
-        storage_options: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> None:
         """`work` holds work in progress and downloads: `<root>/work` by default; a remote root needs one.
@@ -100,7 +99,7 @@ class ArtifactStore:
             os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if is_remote(str(root)):
             require_scheme(str(root))
-        location = UPath(root, **dict(storage_options or {}))
+        location = UPath(root)
         self._local_root = Path(location.path).absolute() if location.protocol in ("", "file", "local") else None
         self.root: UPath = UPath(self._local_root) if self._local_root is not None else location
         if self._local_root is not None and self._local_root.exists() and not self._local_root.is_dir():
@@ -203,6 +202,13 @@ class ArtifactStore:
             restored=self._restored / name / (partition or _UNPARTITIONED) / digest,
             kept=self.checkpoints,
         )
+
+    def find(self, name: str, partition: str | None, digest: str) -> Artifact | None:
+        """As `open`; None where there is none. Raises IntegrityError as there."""
+        try:
+            return self.open(name, partition, digest)
+        except MissingArtifact:
+            return None
 
     def holds(self, name: str, partition: str | None, digest: str) -> bool:
         """Whether there is an artifact with this content digest."""
