@@ -20,7 +20,7 @@ from capibara_assets.cli.checkpoint.text import (
     metrics_text,
     size,
 )
-from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
+from capibara_assets.cli.terminal.documents import AS_JSON, echo_json, echo_result
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -203,10 +203,8 @@ def save(
     }
     about = declared(About, stated, "checkpoint save")
     saved = store.write(_read(path, form), about)
-    if as_json:
-        echo_json({"id": saved.id, "model": model, "version": saved.version, "stored_bytes": saved.stored_bytes})
-    else:
-        say(f"{saved.id}  {version_of(saved)}")
+    document = {"id": saved.id, "model": model, "version": saved.version, "stored_bytes": saved.stored_bytes}
+    echo_result(document, f"{saved.id}  {version_of(saved)}", as_json)
 
 
 @with_example("capibara checkpoint load python/consensus@latest --format huggingface --out adapter")
@@ -227,10 +225,8 @@ def load(
 
     checkpoint = where.open().open(ref)
     _write(renamed(checkpoint.content(verify=not no_verify), checkpoint.manifest.about.step), form, out)
-    if as_json:
-        echo_json({"id": checkpoint.id, "version": version_of(checkpoint), "format": form, "out": str(out)})
-    else:
-        say(f"{version_of(checkpoint)} as {form} in {out}")
+    document = {"id": checkpoint.id, "version": version_of(checkpoint), "format": form, "out": str(out)}
+    echo_result(document, f"{version_of(checkpoint)} as {form} in {out}", as_json)
 
 
 @with_example("capibara checkpoint verify")
@@ -269,10 +265,8 @@ def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Re
 
     form = from_ or detect_format(source)
     _write(renamed(_read(source, form), 0), to, target)
-    if as_json:
-        echo_json({"source": str(source), "from": form, "target": str(target), "to": to})
-    else:
-        say(f"{source} ({form}) as {to} in {target}")
+    document = {"source": str(source), "from": form, "target": str(target), "to": to}
+    echo_result(document, f"{source} ({form}) as {to} in {target}", as_json)
 
 
 @with_example("capibara checkpoint diff python/consensus@v1 python/consensus")

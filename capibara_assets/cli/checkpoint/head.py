@@ -4,11 +4,10 @@ from pathlib import Path
 
 import click
 
-from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
+from capibara_assets.cli.terminal.documents import AS_JSON, echo_result
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -31,12 +30,12 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
 
     Keep FILE, or at least its number, where those who can write to the store cannot: an older head fits an older copy.
     """
+    from capibara_assets.cli.graph.instance import open_store
     from capibara_assets.consensus.election.keys import read_private_key
     from capibara_assets.lineage.store_head import read_head, rolled_back, write_head
-    from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_store(deployment)
     if write:
         if key is None or public is not None:
             raise InputError("--write signs with --key FILE.key, and takes no --public")
@@ -46,9 +45,7 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
             raise InputError("give --public KEY, of whoever signed the head; --key goes with --write")
         signed = read_head(file, public, at_least)
         lost = rolled_back(store, signed)
-    if as_json:
-        echo_json({"number": signed.number, "time": signed.time, "rolled_back": lost})
-    else:
-        say(f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}")
+    told = f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}"
+    echo_result({"number": signed.number, "time": signed.time, "rolled_back": lost}, told, as_json)
     if lost:
         raise SystemExit(FOUND)

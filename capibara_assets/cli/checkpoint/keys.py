@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
-from capibara_assets.cli.terminal.documents import AS_JSON, echo_json
+from capibara_assets.cli.terminal.documents import AS_JSON, echo_result
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import say
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,10 +62,8 @@ def rotate(where: StoreLocation, new_key_file: Path | None, new_kms: str | None,
         raise InputError("no new key given: use --new-key-file or --new-kms")
     key = _key(where)
     resealing.rotate(where.root, key, new, work=where.work)
-    if as_json:
-        echo_json({"store": where.root, "key_id": new.key_id, "former_key_id": key.key_id})
-    else:
-        say(f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}")
+    told = f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}"
+    echo_result({"store": where.root, "key_id": new.key_id, "former_key_id": key.key_id}, told, as_json)
 
 
 def _key(where: StoreLocation) -> "WrappingKey":
@@ -79,7 +76,5 @@ def _key(where: StoreLocation) -> "WrappingKey":
 
 
 def _report(done: "Resealed", key: "WrappingKey", what: str, as_json: bool) -> None:
-    if as_json:
-        echo_json({"store": done.root, "key_id": key.key_id, "ids": done.ids, "deleted": done.deleted})
-        return
-    say(f"{done.root}: {what} with key {key.key_id} ({key.origin}); {len(done.ids)} checkpoints have new ids")
+    told = f"{done.root}: {what} with key {key.key_id} ({key.origin}); {len(done.ids)} checkpoints have new ids"
+    echo_result({"store": done.root, "key_id": key.key_id, "ids": done.ids, "deleted": done.deleted}, told, as_json)

@@ -19,7 +19,6 @@ from capibara_assets.errors import InputError, IntegrityError
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.retention import RetentionDecision, RetentionPolicy
     from capibara_assets.checkpoints.store.checkpoint import Checkpoint
-    from capibara_assets.storage.store import ArtifactStore
 
 
 @with_example("capibara checkpoint prune --keep-last 3 --dry-run")
@@ -46,6 +45,7 @@ def prune(
     tagged `promoted` or `pinned`, those a certificate or promoted model needs, and bases or sources of kept ones.
     """
     from capibara_assets.checkpoints.retention import check_metric, freed
+    from capibara_assets.cli.graph.instance import open_store
     from capibara_assets.lineage.checkpoint_needs import decide
 
     given = {name: value for name, value in rules.items() if value is not None}
@@ -56,7 +56,7 @@ def prune(
         known = ", ".join(sorted({one.manifest.about.model for one in every})) or "none"
         raise InputError(f"no model {', '.join(map(repr, unknown))} in {store.root}: there are {known}")
     check_metric([one for one in every if not models or one.manifest.about.model in models], policy)
-    decisions = decide(store, every, policy, _artifacts(), models)
+    decisions = decide(store, every, policy, open_store(Deployment.from_environment()), models)
     doomed = list(dict.fromkeys(one.checkpoint.id for one in decisions if not one.keep))
     pieces = freed(decisions)
     stored = _stored([one for one in every if one.id in set(doomed)], pieces)
@@ -132,13 +132,6 @@ def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolic
     deployment = Deployment.from_environment()
     recipes = Recipes(profile=deployment.profile, folder=deployment.recipes)
     return recipes.load("retention", RetentionPolicy), str(recipes.file("retention"))
-
-
-def _artifacts() -> "ArtifactStore":
-    from capibara_assets.resources import Store
-
-    deployment = Deployment.from_environment()
-    return Store(root=deployment.store, work=str(deployment.work)).open()
 
 
 def _stored(doomed: "list[Checkpoint]", freed: Collection[str]) -> int | None:

@@ -205,12 +205,12 @@ def adopt(folder: Path, digest: str, as_json: bool) -> None:
     It is verified anew first. Merges, evaluation and promotion of the deployment read it next.
     """
     from capibara_assets.assets.adopted_rounds import adopt_round
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.instance import open_instance, open_store
     from capibara_assets.consensus.rounds.adopting import read_result
-    from capibara_assets.resources import BaseModel, Store
+    from capibara_assets.resources import BaseModel
 
     deployment, result = Deployment.from_environment(), read_result(folder, digest)
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_store(deployment)
     base_model = BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)
     with open_instance(deployment) as instance:
         artifact, changed = adopt_round(instance, store, base_model, result)

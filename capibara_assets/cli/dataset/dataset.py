@@ -1,8 +1,8 @@
 """`capibara dataset`: import a user's training examples, audit the datasets, and export that of a domain."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -301,14 +301,10 @@ def audit(domain_list: str, out: Path, sample: int, as_json: bool) -> None:
         audit_datasets(inputs, parse_domains(domain_list), out, sample, as_json)
 
 
-@contextmanager
-def _inputs(deployment: Deployment) -> "Iterator[Inputs]":
-    from capibara_assets.assets.inputs import Inputs
-    from capibara_assets.cli.graph.instance import open_instance
-    from capibara_assets.resources import Store
+def _inputs(deployment: Deployment) -> "AbstractContextManager[Inputs]":
+    from capibara_assets.cli.graph.results import open_inputs
 
-    with open_instance(deployment) as instance:
-        yield Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
+    return open_inputs(deployment)
 
 
 def _recipe(deployment: Deployment) -> "DatasetRecipe":

@@ -35,13 +35,9 @@ def export(form: str, out: Path, domain_list: str | None, session_list: str | No
 
     The last line says what the format has no place for, and in how many executions.
     """
-    from capibara_assets.assets.inputs import Inputs
-    from capibara_assets.cli.graph.instance import open_instance
-    from capibara_assets.resources import Store
+    from capibara_assets.cli.graph.results import open_inputs
 
-    deployment = Deployment.from_environment()
-    with open_instance(deployment) as instance:
-        inputs = Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
+    with open_inputs(Deployment.from_environment()) as inputs:
         executions = inputs.artifact("e2b_logs").frame("executions")
     report = export_sessions(executions, form, out, domain_list, session_list)
     if as_json:

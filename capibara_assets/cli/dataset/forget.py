@@ -77,14 +77,13 @@ def forget_in(
         InputError: an unknown id or tenant, active runs, or encrypted checkpoints without their key (nothing is
             done then); logs that cannot be read.
     """
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.instance import open_instance, open_store
     from capibara_assets.cli.graph.results import results_of
     from capibara_assets.executions.ingest.forgotten import write_tombstones
     from capibara_assets.lineage.checkpoints import require_readable
     from capibara_assets.lineage.forget import alone, find, note_lines
-    from capibara_assets.resources import Store
 
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_store(deployment)
     with alone(store), open_instance(deployment) as instance:
         require_readable(store)
         results = results_of(instance, store)

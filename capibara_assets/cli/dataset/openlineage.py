@@ -15,7 +15,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.openlineage import Made, run_events
-from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -35,12 +35,11 @@ def openlineage(since: str, run_id: str | None, namespace: str | None, as_json: 
 
     Where to is the client's own configuration: OPENLINEAGE_URL, or a file that OPENLINEAGE_CONFIG names.
     """
-    from capibara_assets.cli.graph.instance import open_instance
-    from capibara_assets.resources import Store
+    from capibara_assets.cli.graph.instance import open_instance, open_store
 
     client = configured_client()
     deployment, after = Deployment.from_environment(), parse_since(since, time.time())
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_store(deployment)
     count = 0
     with open_instance(deployment) as instance:
         results = [*made_since(instance, store, store.names(), after)]
@@ -88,9 +87,5 @@ def made_since(
                 digest = (record.asset_materialization.metadata if record.asset_materialization else {}).get(DIGEST)
                 if digest is None:
                     continue
-                try:
-                    artifact = store.open(name, record.partition_key, str(digest.value))
-                except MissingArtifact:
-                    yield None
-                else:
-                    yield Made(artifact, record.timestamp, record.run_id)
+                artifact = store.find(name, record.partition_key, str(digest.value))
+                yield None if artifact is None else Made(artifact, record.timestamp, record.run_id)

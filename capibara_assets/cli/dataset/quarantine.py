@@ -3,8 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -135,16 +134,10 @@ def _artifact() -> Any:
         return inputs.artifact("e2b_logs")
 
 
-@contextmanager
-def _inputs() -> Iterator["Inputs"]:
-    from capibara_assets.assets.inputs import Inputs
-    from capibara_assets.cli.graph.instance import open_instance
-    from capibara_assets.resources import Store
+def _inputs() -> "AbstractContextManager[Inputs]":
+    from capibara_assets.cli.graph.results import open_inputs
 
-    deployment = Deployment.from_environment()
-    with open_instance(deployment) as instance:
-        store = Store(root=deployment.store, work=str(deployment.work)).open()
-        yield Inputs(instance, store)
+    return open_inputs(Deployment.from_environment())
 
 
 def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None, file: str | None) -> pl.DataFrame:

@@ -71,13 +71,12 @@ def secrets(clean: bool, as_json: bool) -> None:
 
 def search(deployment: Deployment) -> SecretsLeft:
     """Search all that a deployment keeps for values that the readers of its logs redacted, and by providers' shapes."""
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.instance import open_instance, open_store
     from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.lineage.secret_scan import scan, scan_checkpoints, scan_database, scan_objects
-    from capibara_assets.resources import Store
 
     folders, skip = searched(deployment)
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_store(deployment)
     seen = seen_secrets(store.work)
     places = scan(folders, seen, skip)
     for location in remote_places(deployment):

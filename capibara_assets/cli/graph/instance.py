@@ -13,8 +13,10 @@ from capibara_assets.automation.compute_logs import uninterrupted
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.resources import Store
 from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.store import ArtifactStore
 
 POSTGRES = {
     "hostname": "DAGSTER_POSTGRES_HOST",
@@ -81,6 +83,11 @@ def _settings(file: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise IntegrityError(f"{file} holds no settings but a {type(settings).__name__}; {_MADE_ANEW}")
     return settings
+
+
+def open_store(deployment: Deployment) -> ArtifactStore:
+    """The deployment's artifact store."""
+    return Store(root=deployment.store, work=str(deployment.work)).open()
 
 
 def open_instance(deployment: Deployment) -> dg.DagsterInstance:

@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 
 from capibara_assets.assets.inputs import Inputs, latest_digests
-from capibara_assets.cli.graph.instance import dagster_home, open_instance
+from capibara_assets.cli.graph.instance import dagster_home, open_instance, open_store
 from capibara_assets.cli.graph.not_read import NotRead
 from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
@@ -254,14 +254,11 @@ def report(as_json: bool) -> None:
 
     Exit code 1: Dagster's history, which names the results, is gone.
     """
-    from capibara_assets.resources import Store
-
     deployment = Deployment.from_environment()
     record = latest_record(deployment)
     with open_instance(deployment) as instance:
         _require_history(instance, deployment, record)
-        store = Store(root=deployment.store, work=str(deployment.work)).open()
-        document = build_report(instance, store, record, kept_figures(deployment))
+        document = build_report(instance, open_store(deployment), record, kept_figures(deployment))
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:

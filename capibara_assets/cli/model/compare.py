@@ -1,6 +1,5 @@
 """`capibara compare`: evaluate a baseline, an optimised prompt and a fine-tuned model on one file, and decide."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.model.evaluation_files import (
-    INCONCLUSIVE,
     WORK,
     EvaluationOptions,
+    about_file,
     contender,
     file_options,
-    print_figures,
+    finish,
     readable_items,
     settings_of,
-    write_results,
 )
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -93,17 +91,9 @@ def compare(
     rule = rule_of(metric, settings.rule, graded, measured)
     terms = Terms(settings.recipe, rule, _test_use(settings, dataset, items, candidate, rule))
     evaluation = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
-    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not checked"
-    about = {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
+    about = about_file(dataset, named, trained, leaks)
     report = report_of(evaluation, dataset.name, terms, settings=about)
-    result = write_results(output, evaluation, report, about)
-    if options["as_json"]:
-        click.echo(json.dumps(result))
-    else:
-        print_figures(report)
-        click.echo(f"report: {result['report']}")
-    if evaluation.decision is not None and evaluation.decision.verdict == "inconclusive":
-        raise SystemExit(INCONCLUSIVE)
+    finish(output, evaluation, report, about, options["as_json"])
 
 
 def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measurements") -> "DecisionRule":

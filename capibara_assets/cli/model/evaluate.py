@@ -1,6 +1,5 @@
 """`capibara evaluate`: evaluate a domain of the deployment, or models on a file; writes tables and a report."""
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -8,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.model.evaluation_files import (
-    INCONCLUSIVE,
     WORK,
+    about_file,
     contender,
     file_options,
-    print_figures,
+    finish,
     readable_items,
     settings_of,
-    write_results,
 )
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -69,28 +67,19 @@ def evaluate(
             raise InputError("give --domain, or --model (or --adapter) with --dataset and --output")
         evaluation, report, about = _of_file((*models, *adapters), dataset, output, options)
         folder = output
-    result = write_results(folder, evaluation, report, about)
-    if options["as_json"]:
-        click.echo(json.dumps(result))
-    else:
-        print_figures(report)
-        click.echo(f"report: {result['report']}")
-    if evaluation.decision is not None and evaluation.decision.verdict == "inconclusive":
-        raise SystemExit(INCONCLUSIVE)
+    finish(folder, evaluation, report, about, options["as_json"])
 
 
 def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, EvaluationReport, Path]":
     from capibara_assets.assets.evaluation_inputs import read_run
-    from capibara_assets.assets.inputs import Inputs
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.results import open_inputs
     from capibara_assets.evaluation.evaluate import evaluate_domain
     from capibara_assets.evaluation.tables import report_of
-    from capibara_assets.resources import BaseModel, Recipes, Store
+    from capibara_assets.resources import BaseModel, Recipes
 
     deployment = Deployment.from_environment()
     recipes = Recipes(profile=deployment.profile, folder=deployment.recipes)
-    with open_instance(deployment) as instance:
-        inputs = Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
+    with open_inputs(deployment) as inputs:
         run = read_run(inputs, recipes, BaseModel(location=deployment.base_model), domain)
     evaluation = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
     report = report_of(evaluation, domain.value, run.terms, beside=run.beside)
@@ -116,8 +105,7 @@ def _of_file(
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
     terms = Terms(settings.recipe, settings.rule)
     evaluation = judge(dataset.name, items, measured, graded, terms, arms=None)
-    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not checked"
-    about = {"dataset": str(dataset), **texts, "checked against": checked, "nearly training items": len(leaks)}
+    about = about_file(dataset, texts, trained, leaks)
     return evaluation, report_of(evaluation, dataset.name, terms, settings=about), about
 
 

@@ -150,6 +150,12 @@ def readable_items(
     return kept, leaks, trained.height if trained is not None else 0
 
 
+def about_file(dataset: Path, named: Mapping[str, str], trained: int, leaks: "Sequence[Leak]") -> dict[str, Any]:
+    """The settings of an evaluation on a file, for its report."""
+    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not checked"
+    return {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
+
+
 def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.DataFrame | None, str]:
     """Examples used for training or selection, and their source; None if none are known."""
     from capibara_assets.datasets.schema import Example
@@ -199,6 +205,20 @@ def write_results(
     result = {**about, **documents_of(evaluation), "report": str(folder / PAGE)}
     write_json_atomic(folder / RESULT, result)
     return result
+
+
+def finish(
+    folder: Path, evaluation: "Evaluation", report: "EvaluationReport", about: Mapping[str, Any], as_json: bool
+) -> None:
+    """Write the results and print them, as a document or a table; exits with `INCONCLUSIVE` if the decision is so."""
+    result = write_results(folder, evaluation, report, about)
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        print_figures(report)
+        click.echo(f"report: {result['report']}")
+    if evaluation.decision is not None and evaluation.decision.verdict == "inconclusive":
+        raise SystemExit(INCONCLUSIVE)
 
 
 def print_figures(report: "EvaluationReport") -> None:

@@ -61,6 +61,8 @@ def promote(
     as_json: bool,
 ) -> None:
     """Promote a checkpoint manually, show the history, or export what is served."""
+    from capibara_assets.cli.graph.instance import open_instance, open_store
+
     asked = [name for name, given in (("--history", history), ("--export", target), ("--verify", exported)) if given]
     if len(asked) + (reason is not None) != 1:
         raise InputError(
@@ -76,14 +78,13 @@ def promote(
         click.echo(json.dumps({"files": len(files)}) if as_json else f"{len(files)} files match their digests")
         return
     deployment = Deployment.from_environment()
-    store = _store(deployment)
+    store = open_store(deployment)
     if history:
         _print_history(store, as_json)
     elif target is not None:
         _export(deployment, store, target, kinds, calibrate, as_json)
     else:
         from capibara_assets.assets.manual_promotion import ManualPromotion, promote_manually
-        from capibara_assets.cli.graph.instance import open_instance
 
         wanted = ManualPromotion(slot=domain, checkpoint=checkpoint, reason=reason or "", by=by or _user())
         with open_instance(deployment) as instance:
@@ -106,18 +107,12 @@ def promote(
 def rollback(to: int | None, domain: str, reason: str, by: str | None, as_json: bool) -> None:
     """Roll back to the previously served checkpoint. The gate will not promote the current one again."""
     from capibara_assets.assets.manual_promotion import Rollback, roll_back
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.instance import open_instance, open_store
 
     deployment = Deployment.from_environment()
     wanted = Rollback(to=-1 if to is None else to, slot=domain, reason=reason, by=by or _user())
     with open_instance(deployment) as instance:
-        _say(roll_back(instance, _store(deployment), wanted, instance.report_runless_asset_event), as_json)
-
-
-def _store(deployment: Deployment) -> "ArtifactStore":
-    from capibara_assets.resources import Store
-
-    return Store(root=deployment.store, work=str(deployment.work)).open()
+        _say(roll_back(instance, open_store(deployment), wanted, instance.report_runless_asset_event), as_json)
 
 
 def _user() -> str:

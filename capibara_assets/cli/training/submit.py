@@ -93,11 +93,11 @@ def _adopted(config: "JaxConfig", done: "SliceResult", out: Path) -> str:
 
 @contextmanager
 def _graph() -> "Iterator[tuple[dg.DagsterInstance, ArtifactStore, BaseModel]]":
-    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.instance import open_instance, open_store
     from capibara_assets.deployment.environment import Deployment
-    from capibara_assets.resources import BaseModel, Store
+    from capibara_assets.resources import BaseModel
 
     deployment = Deployment.from_environment()
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    base_model = BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)
     with open_instance(deployment) as instance:
-        yield instance, store, BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)
+        yield instance, open_store(deployment), base_model
