@@ -38,18 +38,25 @@ HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) t
 
 def latest_metadata(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> Mapping[str, Any]:
     """Metadata of an asset (partition)'s latest materialization; empty if there is none."""
-    wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
-    records = instance.fetch_materializations(wanted, limit=1).records
-    if not records or records[0].asset_materialization is None:
-        return {}
-    return {key: value.value for key, value in records[0].asset_materialization.metadata.items()}
+    record = _latest(instance, name, partition)
+    return {} if record is None else values_of(record)
 
 
 def latest_time(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> float | None:
     """Unix time of an asset (partition)'s last materialization; None if there is none."""
+    record = _latest(instance, name, partition)
+    return None if record is None else record.timestamp
+
+
+def _latest(instance: dg.DagsterInstance, name: str, partition: str | None) -> dg.EventLogRecord | None:
     wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
-    records = instance.fetch_materializations(wanted, limit=1).records
-    return records[0].timestamp if records else None
+    return next(iter(instance.fetch_materializations(wanted, limit=1).records), None)
+
+
+def values_of(record: dg.EventLogRecord) -> dict[str, Any]:
+    """Metadata of a materialization's record, as plain values."""
+    made = record.asset_materialization
+    return {key: value.value for key, value in made.metadata.items()} if made is not None else {}
 
 
 def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> str | None:
@@ -63,7 +70,7 @@ def latest_by_partition(instance: dg.DagsterInstance, name: str) -> dict[str | N
     latest = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
     wanted = dg.AssetRecordsFilter(key, storage_ids=list(latest.values())) if latest else key
     return {
-        record.partition_key: {key: value.value for key, value in record.asset_materialization.metadata.items()}
+        record.partition_key: values_of(record)
         for record in instance.fetch_materializations(wanted, limit=len(latest) or 1).records
         if record.asset_materialization
     }

@@ -9,6 +9,7 @@ import dagster as dg
 import pydantic
 
 from capibara_assets.assets.imports import IMPORTED, import_lock
+from capibara_assets.assets.inputs import latest_time
 from capibara_assets.automation.results_in_use import begun, in_use
 from capibara_assets.automation.sensors import STATUS
 from capibara_assets.domains import DOMAINS
@@ -88,9 +89,5 @@ SCHEDULES = [nightly_clean_up]
 
 def evaluated_at(instance: dg.DagsterInstance) -> dict[str, float]:
     """Domain -> Unix time at which its latest evaluation was materialized."""
-    times = {}
-    for domain in DOMAINS:
-        wanted = dg.AssetRecordsFilter(dg.AssetKey("evaluation"), asset_partitions=[domain.value])
-        if records := instance.fetch_materializations(wanted, limit=1).records:
-            times[domain.value] = records[0].timestamp
-    return times
+    times = {domain.value: latest_time(instance, "evaluation", domain) for domain in DOMAINS}
+    return {domain: at for domain, at in times.items() if at is not None}

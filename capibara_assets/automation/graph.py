@@ -1,12 +1,21 @@
-"""The asset graph as names: what a run materializes together, in which order, and what is current."""
+"""The asset graph as names: what a run materializes together, in which order, what is current, what must not be read.
+
+Dagster skips the dependents of a result that failed a blocking check within a run; `Graph.held` does so in later runs.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.storage.asset_check_execution_record import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+    AssetCheckExecutionRecordStatus,
+)
 
 from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata, source_name
-from capibara_assets.automation.held import blocking_checks, failed_partitions
 from capibara_assets.automation.outcome import Task
 from capibara_assets.domains import DOMAINS, WHOLE, Domain
 from capibara_assets.partitions import DOES_WITHOUT, READS_EVERY
@@ -61,7 +70,7 @@ class Graph:
             {name: frozenset(above & nodes.keys()) for name, above in parents.items()},
             {name: node.partitions_def is not None for name, node in nodes.items()},
             {name: node.code_version or "" for name, node in nodes.items()},
-            blocking_checks(graph),
+            _blocking_checks(graph),
             {name: frozenset(above & nodes.keys()) for name, above in every.items()},
             {
                 name: frozenset(parents[name] & nodes.keys() - {node.tags.get(DOES_WITHOUT)})
@@ -117,7 +126,7 @@ class Graph:
         return {
             source_name(name, partition)
             for name in names
-            for partition in failed_partitions(
+            for partition in _failed_partitions(
                 instance, self.checks.get(name, ()), DOMAINS if self.partitioned[name] else (None,)
             )
         }
@@ -158,3 +167,49 @@ def is_current(
         if (now or "") != digest:
             return False
     return True
+
+
+def _blocking_checks(graph: BaseAssetGraph) -> dict[str, list[dg.AssetCheckKey]]:
+    """Asset → its blocking checks."""
+    checks: dict[str, list[dg.AssetCheckKey]] = {}
+    for key in sorted(graph.asset_check_keys):
+        if graph.get(key).blocking:
+            checks.setdefault(key.asset_key.to_user_string(), []).append(key)
+    return checks
+
+
+def _failed_partitions(
+    instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partitions: Sequence[str | None]
+) -> set[str | None]:
+    """The partitions (None: an unpartitioned asset) whose latest result failed a blocking check.
+
+    A check that has never failed, as most have not, costs one query instead of one per partition.
+    """
+    once_failed = [key for key in checks if _latest(instance, key, {AssetCheckExecutionRecordStatus.FAILED})]
+    return {partition for partition in partitions if _failed(instance, once_failed, partition)}
+
+
+def _failed(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None) -> bool:
+    """Whether the latest result of one of the checks on an asset (partition) is a failure.
+
+    A check that was planned but did not complete leaves its previous result valid.
+    """
+    of_it = PartitionKeyFilter(key=str(partition) if partition else None)
+    return any(
+        _latest(instance, key, COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES, of_it)
+        == AssetCheckExecutionRecordStatus.FAILED
+        for key in checks
+    )
+
+
+def _latest(
+    instance: dg.DagsterInstance,
+    key: dg.AssetCheckKey,
+    among: AbstractSet[AssetCheckExecutionRecordStatus],
+    partition: PartitionKeyFilter | None = None,
+) -> AssetCheckExecutionRecordStatus | None:
+    """Status of a check's latest record with one of these statuses, of one partition or of all."""
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=1, status=among, partition_filter=partition
+    )
+    return records[0].status if records else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from capibara_assets.assets.inputs import DIGEST, INPUTS
+from capibara_assets.assets.inputs import DIGEST, INPUTS, values_of
 from capibara_assets.domains import WHOLE
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def _materialized(
     while page.has_more:
         page = instance.fetch_materializations(later, limit=_PAGE, cursor=page.cursor)
         records += page.records
-    for record in records:
-        if record.asset_materialization is not None:
-            yield {key: value.value for key, value in record.asset_materialization.metadata.items()}
+    yield from map(values_of, records)
 
 
 def _named(name: str, partition: str | None, metadata: Mapping[str, Any]) -> "Iterator[Result]":

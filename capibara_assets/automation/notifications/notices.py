@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from capibara_assets.assets.inputs import DIGEST
+from capibara_assets.assets.inputs import DIGEST, values_of
 from capibara_assets.automation.retraining.facts import attempts_since
 from capibara_assets.automation.retraining.rules import DAY, day_spent, last_spender
 from capibara_assets.checks.results import found
@@ -120,5 +120,4 @@ def _materialized(
     wanted = dg.AssetRecordsFilter(dg.AssetKey(name), after_timestamp=since)
     for record in instance.fetch_materializations(wanted, limit=_MOST).records:
         if record.asset_materialization is not None:
-            values = {key: value.value for key, value in record.asset_materialization.metadata.items()}
-            yield record.timestamp, record.partition_key, values
+            yield record.timestamp, record.partition_key, values_of(record)
