@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -164,14 +164,7 @@ class Jobs:
         state: State = "finished" if code == 0 else "stopped" if by_request else "failed"
         return self.write(replace(current, state=state, code=code, ended=_now()))
 
-    def start_background(
-        self,
-        command: Sequence[str],
-        *,
-        output: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> Job:
+    def start_background(self, command: Sequence[str], *, output: Path | None = None) -> Job:
         """Start a command that outlives this process, with its output in a log file, and record it as a job.
 
         It leads a process group of its own; a keeper process beside it records its exit code.
@@ -183,8 +176,8 @@ class Jobs:
         identifier = new_id()
         log = self.log_file(identifier)
         log.parent.mkdir(parents=True, exist_ok=True)
-        place = cwd or Path.cwd()
-        note = Job(identifier, "local", tuple(command), str(place), _now(), str(log), str(output) if output else None)
+        place, to = str(Path.cwd()), str(output) if output else None
+        note = Job(identifier, "local", tuple(command), place, _now(), str(log), to)
         self.write(note)
         with log.open("ab") as file:
             subprocess.Popen(
@@ -192,8 +185,7 @@ class Jobs:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                env={**(os.environ if env is None else env), "PYTHONPATH": _with_package(env)},
-                cwd=place,
+                env={**os.environ, "PYTHONPATH": _with_package()},
                 start_new_session=True,
             )
         deadline = time.monotonic() + 30
@@ -380,9 +372,9 @@ def _heed_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _with_package(env: Mapping[str, str] | None) -> str:
-    """PYTHONPATH with this package in it, since the keeper starts in another folder."""
-    package, given = str(Path(__file__).resolve().parents[2]), (os.environ if env is None else env).get("PYTHONPATH")
+def _with_package() -> str:
+    """PYTHONPATH with this package in it, so that the keeper finds it."""
+    package, given = str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")
     return package if not given else os.pathsep.join([package, given])
 
 

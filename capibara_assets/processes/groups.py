@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psutil
 
@@ -52,7 +51,7 @@ except OSError as error:
 
 @contextmanager
 def process_group(
-    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, grace_s: float = 20.0
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, grace_s: float = 20.0
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start `command` as the leader of a new session, and leave no member of its group behind.
 
@@ -63,7 +62,6 @@ def process_group(
     Args:
         command: program and arguments; stdin is empty, stdout and stderr are ours.
         env: environment (default: ours).
-        cwd: working directory (default: ours).
         grace_s: seconds between SIGINT and SIGKILL.
     """
     reader, writer = os.pipe()
@@ -71,7 +69,6 @@ def process_group(
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
             env=env,
-            cwd=cwd,
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
