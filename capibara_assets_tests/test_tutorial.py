@@ -23,7 +23,7 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.domains import Domain
 from capibara_assets.processes.groups import family, runs
 from capibara_assets_tests.home import DOMAINS, REPOSITORY, MadeHome
-from capibara_assets_tests.ui.process import free_port
+from capibara_assets_tests.served import free_port
 
 PAGE = REPOSITORY / "docs" / "tutorial.md"
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)

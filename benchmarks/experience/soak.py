@@ -166,7 +166,7 @@ def measure(
 @contextmanager
 def webserver(home: Path, environment: dict[str, str]) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
     """Dagster's webserver on a free port, and its process."""
-    from capibara_assets_tests.ui.process import free_port
+    from capibara_assets_tests.served import free_port
 
     port = free_port()
     command = [sys.executable, "-m", "dagster_webserver", "-m", LOCATION, "-p", str(port)]

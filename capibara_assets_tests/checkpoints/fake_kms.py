@@ -6,10 +6,8 @@ https://cloud.google.com/kms/docs/reference/rest/v1/projects.locations.keyRings.
 import base64
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import google_crc32c
@@ -18,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.auth.credentials import AnonymousCredentials
 
 from capibara_assets.checkpoints.encryption.kms import KmsKey
+from capibara_assets_tests.served import QuietHandler, served
 
 
 class FakeKms:
@@ -89,31 +88,15 @@ def serving(*names: str) -> Iterator[FakeKms]:
     """A service with these keys, until the block ends."""
     service = FakeKms(*names)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             name, _, method = self.path.removeprefix("/v1/").partition("?")[0].rpartition(":")
-            status, answer = service.answer(name, method, body)
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.send(*service.answer(name, method, body))
 
-        def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
-
-    server = ThreadingHTTPServer(("localhost", 0), Handler)
-    service.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with served(Handler, "localhost") as server:
+        service.port = server.server_port
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _crc_field(method: str) -> str:

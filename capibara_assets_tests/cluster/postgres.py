@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+
+from capibara_assets_tests.served import free_port
 
 USER, PASSWORD = "capibara", "canary-postgres-password"
 
@@ -47,9 +48,7 @@ def postgres() -> Iterator[dict[str, str]]:
             user=user,
             cwd=folder,
         )
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off"}
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         with (folder / "log").open("wb") as log:

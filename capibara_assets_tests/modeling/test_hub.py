@@ -1,22 +1,20 @@
 """Models of the Hub: no hang without a network, the size before the download, plain words for what is missing."""
 
-import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.hub import resolve_base
+from capibara_assets_tests.served import QuietHandler, served
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class FakeHub(BaseHTTPRequestHandler):
+class FakeHub(QuietHandler):
     """Answers the one question that comes before a download: which files, how large."""
 
     def do_GET(self) -> None:
@@ -26,23 +24,14 @@ class FakeHub(BaseHTTPRequestHandler):
         ]
         if "pickled" in self.path:
             siblings = siblings[1:]
-        body = json.dumps({"id": "some/model", "sha": COMMIT, "siblings": siblings}).encode()
-        self.send_response(404 if "absent" in self.path else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        status = 404 if "absent" in self.path else 200
+        self.send(status, {"id": "some/model", "sha": COMMIT, "siblings": siblings})
 
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    with served(FakeHub) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def fetch_elsewhere(endpoint: str, home: Path, model: str, **environment: str) -> tuple[str, float]:

@@ -4,14 +4,13 @@ Both on one port, since the SDK takes an address for each: E2B_API_URL and E2B_S
 """
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from capibara_assets_tests.served import QuietHandler, served
 from workshop.experience.sandbox.local import KernelNursery, LocalSandbox
 
 KEY = "e2b_" + "0" * 40
@@ -35,9 +34,7 @@ def e2b_server() -> Iterator[E2BServer]:
     state = E2BServer()
     with KernelNursery() as nursery:
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: Any) -> None: ...
-
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if self.path == "/v2/sandboxes":
@@ -45,22 +42,22 @@ def e2b_server() -> Iterator[E2BServer]:
                 elif self.path == "/execute":
                     self._execute(body)
                 else:
-                    self._answer(404, {"code": 404, "message": f"no {self.path}"})
+                    self.send(404, {"code": 404, "message": f"no {self.path}"})
 
             def do_DELETE(self) -> None:
                 name = self.path.rpartition("/")[2]
                 state.killed.append(name)
                 state.sandboxes.pop(name).kill()
-                self._answer(204, None)
+                self.send(204, "")
 
             def _create(self, body: dict[str, Any]) -> None:
                 if self.headers["X-API-Key"] != KEY:
-                    self._answer(401, {"code": 401, "message": "no such key"})
+                    self.send(401, {"code": 401, "message": "no such key"})
                     return
                 name = uuid.uuid4().hex[:20]
                 state.created.append(body)
                 state.sandboxes[name] = LocalSandbox(nursery=nursery)
-                self._answer(
+                self.send(
                     201,
                     {"sandboxID": name, "templateID": body["templateID"], "clientID": "local", "envdVersion": "0.4.0"},
                 )
@@ -82,26 +79,12 @@ def e2b_server() -> Iterator[E2BServer]:
                 if done.error is not None:
                     error = {"name": done.error.name, "value": done.error.value, "traceback": done.error.traceback}
                     lines.append({"type": "error", **error})
-                self._answer(200, "".join(json.dumps(line) + "\n" for line in lines))
+                self.send(200, "".join(json.dumps(line) + "\n" for line in lines))
 
-            def _answer(self, status: int, content: Any) -> None:
-                data = (
-                    b"" if content is None else (content if isinstance(content, str) else json.dumps(content)).encode()
-                )
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        state.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            server.server_close()
-            for sandbox in state.sandboxes.values():
-                sandbox.kill()
+        with served(Handler) as server:
+            state.url = f"http://127.0.0.1:{server.server_port}"
+            try:
+                yield state
+            finally:
+                for sandbox in state.sandboxes.values():
+                    sandbox.kill()

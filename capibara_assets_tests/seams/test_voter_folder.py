@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from capibara_assets.training.standalone.run import prepare
 from capibara_assets.training.supervisor import reporting
 from capibara_assets_tests.commands import command_of
 from capibara_assets_tests.modeling.tiny import save_tiny
+from capibara_assets_tests.served import free_port
 
 TINY = (
     "hardware.precision=fp32", "hardware.gradient_checkpointing=0", "hardware.threads=1", "data.max_length=128",
@@ -60,9 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def alone_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process as the only rank that torchrun has started; its signals and process group are put back."""
     held = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     place = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     for name, value in place.items():
         monkeypatch.setenv(name, str(value))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.storage import gcs_preconditions
 
 BUCKET = "bucket"
@@ -19,9 +20,7 @@ os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 @contextmanager
 def gcs_emulator() -> Iterator[str]:
     """An emulator on a free loopback port, with an empty bucket; its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, gcs_preconditions.__file__, "--port", str(port), "--bucket", BUCKET]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -3,7 +3,6 @@
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from capibara_assets.training.ranks import Ranks, join_ranks
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import require_shared
 from capibara_assets.training.supervisor.run import train_domain
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.supervisor.test_agent import SPLIT
 from capibara_assets_tests.training.supervisor.test_run import Killer, until
@@ -25,13 +25,6 @@ def write(request: TrainingRequest) -> Path:
     request.work.mkdir(parents=True, exist_ok=True)
     (request.work / "request.json").write_text(request.model_dump_json())
     return request.work / "request.json"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def host(port: int, request: Path) -> "subprocess.Popen[str]":

@@ -1,7 +1,6 @@
 """`capibara ui` as a script's background command, webserver, daemon and all, for as long as a test needs it."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,16 +11,10 @@ from pathlib import Path
 
 from capibara_assets.processes.groups import family, runs
 from capibara_assets_tests.home import MadeHome
+from capibara_assets_tests.served import free_port
 
 _ANSWERS_S = 120
 IGNORING_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.training.exporters.test_exporters import ABSENT, write_log
 from capibara_assets_tests.ui.conftest import FAILING, IN_A_BROWSER, REASON
-from capibara_assets_tests.ui.process import free_port
 
 pytestmark = [*IN_A_BROWSER, pytest.mark.extended]
 ENDS_MS = 600_000  # six runs, each a process that imports for seconds

@@ -1,13 +1,13 @@
 """A webhook: a real HTTP server that keeps what it gets, and answers as it is told."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
+from capibara_assets_tests.served import QuietHandler, served
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Receiver:
 def receiver() -> Iterator[Receiver]:
     received = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = received.answers.pop(0) if received.answers else 200
@@ -36,14 +36,6 @@ def receiver() -> Iterator[Receiver]:
                 self.send_header("Location", received.url)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    received.url = f"http://127.0.0.1:{server.server_port}/hook/s3cret"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield received
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(Handler) as server:
+        received.url = f"http://127.0.0.1:{server.server_port}/hook/s3cret"
+        yield received

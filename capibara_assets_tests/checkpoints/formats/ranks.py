@@ -1,16 +1,15 @@
 """Scripts that run as two processes which talk over gloo, as distributed checkpoints are written."""
 
 import os
-import socket
 import subprocess
 import sys
+
+from capibara_assets_tests.served import free_port
 
 
 def two_ranks(script: str, *arguments: str, timeout: float = 300) -> None:
     """Run a script as two processes, with its rank and a free port behind the arguments."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", script, *arguments, str(rank), str(port)],

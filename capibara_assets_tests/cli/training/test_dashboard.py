@@ -23,6 +23,7 @@ from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.views import current_view, points_of, series_of
 from capibara_assets_tests.commands import command_of
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.training.exporters.test_exporters import ABSENT, write_log
 from capibara_assets_tests.training.monitoring.test_views import training
 
@@ -43,9 +44,7 @@ def expected(events: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 def started(tmp_path: Path) -> tuple["subprocess.Popen[bytes]", int]:
     """The dashboard on the logs of a folder, and its port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = [
         *(sys.executable, "-m", "capibara_assets.cli", "dashboard", "--port", str(port)),
         *("--refresh", "2", str(tmp_path / "logs")),

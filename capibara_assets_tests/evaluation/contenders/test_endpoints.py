@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from capibara_assets.evaluation.contenders.contenders import EndpointContender, 
 from capibara_assets.evaluation.contenders.endpoints import Endpoint, EndpointError, Reply, client_of, reply
 from capibara_assets.evaluation.contenders.named import contender_of
 from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets_tests.served import QuietHandler, served
 
 ASK = [{"role": "user", "content": "Say four."}]
 
@@ -33,7 +33,7 @@ class Server:
 def server() -> Iterator[Server]:
     state = Server()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with state.lock:
@@ -50,17 +50,9 @@ def server() -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *args: Any) -> None:
-            """Silent."""
-
-    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    state.url = f"http://127.0.0.1:{found.server_address[1]}"
-    yield state
-    found.shutdown()
-    found.server_close()
-    thread.join()
+    with served(Handler) as listening:
+        state.url = f"http://127.0.0.1:{listening.server_port}"
+        yield state
 
 
 def openai(text: Any, tokens: int | None = 3, reason: str = "stop") -> dict[str, Any]:

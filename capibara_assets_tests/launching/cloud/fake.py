@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from capibara_assets.processes import clouds
+from capibara_assets_tests.served import QuietHandler, served
 
 Document = dict[str, Any]
 PROJECT, ZONE, REGION = "lab", "us-east5-a", "us-east5"
@@ -169,19 +170,15 @@ class FakeCloud:
     @contextmanager
     def serving(self, monkeypatch: pytest.MonkeyPatch) -> Iterator["FakeCloud"]:
         """Serve on a free port, to which the clients of both libraries go."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        address = f"127.0.0.1:{server.server_port}"
-        monkeypatch.setattr(clouds, "tpu_client", lambda: _tpu_client(address))
-        monkeypatch.setattr(clouds, "vertex_client", lambda region: _vertex_client(address))
-        try:
-            yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            for name in list(self.running):
-                self._kill(name)
+        with served(_handler(self)) as server:
+            address = f"127.0.0.1:{server.server_port}"
+            monkeypatch.setattr(clouds, "tpu_client", lambda: _tpu_client(address))
+            monkeypatch.setattr(clouds, "vertex_client", lambda region: _vertex_client(address))
+            try:
+                yield self
+            finally:
+                for name in list(self.running):
+                    self._kill(name)
 
 
 def _tpu_client(address: str) -> Any:
@@ -202,7 +199,7 @@ def _vertex_client(address: str) -> Any:
 
 
 def _handler(cloud: FakeCloud) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _take(self) -> None:
@@ -218,18 +215,10 @@ def _handler(cloud: FakeCloud) -> type[BaseHTTPRequestHandler]:
             if trouble == "late":
                 self.close_connection = True
                 return
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
             with suppress(BrokenPipeError, ConnectionResetError):  # who asked has gone
-                self.wfile.write(data)
+                self.send(status, answer)
 
         do_GET = do_POST = do_DELETE = _take
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
 
     return Handler
 

@@ -19,6 +19,7 @@ import torch
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.training.strategies.privacy import privacy_problems
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.training.remote.parties import PRIVATE, Parties, save_parties
 
 ROOT = resources_root().parent
@@ -132,11 +133,6 @@ def federation(parties: Parties) -> Iterator[Federation]:
     finally:
         for name in list(made.processes):
             made.kill(name)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def listens(port: int) -> bool:
