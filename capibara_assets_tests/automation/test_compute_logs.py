@@ -12,6 +12,7 @@ import pytest
 
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets_tests.waiting import until
 
 STEP = """
 import os, sys, time
@@ -50,13 +51,6 @@ def step(tmp_path: Path) -> subprocess.Popen[str]:
 
 def helpers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children()
-
-
-def until(holds: object) -> None:
-    end = time.monotonic() + 60
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)
 
 
 def test_ctrl_c_ends_a_step_without_a_traceback_of_its_helpers(step: subprocess.Popen[str], tmp_path: Path):

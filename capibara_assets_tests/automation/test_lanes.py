@@ -16,6 +16,7 @@ import pytest
 from capibara_assets.automation.lanes import LaneSettings, Materialize, run_in_lanes, shares
 from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.domains import Domain
+from capibara_assets_tests.waiting import until
 
 ALL = os.sched_getaffinity(0)
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
@@ -189,10 +190,7 @@ def test_a_second_interruption_kills_a_lane_that_does_not_end(tmp_path: Path):
     await_files(tmp_path, "stays-1.stays", "sleeps-2.begun")
     lanes = [psutil.Process(int(file.read_text().split()[0])) for file in tmp_path.glob("*.begun")]
     run.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "stays-1.asked").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until((tmp_path / "stays-1.asked").exists)
     assert run.poll() is None, "one interruption waits for the step that runs"
     run.send_signal(signal.SIGINT)
     assert run.wait(120) == 130

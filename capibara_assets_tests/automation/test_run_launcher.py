@@ -12,6 +12,7 @@ from dagster._core.events import EngineEventData
 from dagster._core.launcher.base import WorkerStatus
 
 from capibara_assets.automation.run_launcher import WatchedRunLauncher
+from capibara_assets_tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {".dagster/grpc_info": '{"host": "localhost", "socket": "/tmp/s"}'}
@@ -38,9 +39,7 @@ def test_the_living_and_the_dead(instance: dg.DagsterInstance) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     assert health(instance, child.pid, HERE) is WorkerStatus.RUNNING
     child.kill()
-    deadline = time.monotonic() + 120
-    while health(instance, child.pid, HERE) is not WorkerStatus.FAILED:  # first a zombie
-        assert time.monotonic() < deadline
+    until(lambda: health(instance, child.pid, HERE) is WorkerStatus.FAILED, 120)  # first a zombie
     child.wait()
     assert health(instance, child.pid, HERE) is WorkerStatus.FAILED  # then gone
 

@@ -16,9 +16,11 @@ import pytest
 from capibara_assets.processes.background import Jobs, stop
 from capibara_assets.processes.groups import family
 from capibara_assets.processes.serving import require_free
+from capibara_assets_tests.served import free_port
 from capibara_assets_tests.training.exporters.test_exporters import write_log
 from capibara_assets_tests.training.monitoring.test_views import training
-from capibara_assets_tests.ui.process import IGNORING_SIGINT, free_port
+from capibara_assets_tests.ui.process import IGNORING_SIGINT
+from capibara_assets_tests.waiting import until
 
 LONG = (pytest.mark.extended, pytest.mark.slow)
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -91,10 +93,7 @@ def test_a_server_ends_and_its_port_is_free(words: str, ready: str, number: sign
     with in_the_background(words, tmp_path, CAPIBARA_AUTOMATION="off") as server:
         server.wait_for(ready.format(port=port))
         if number == signal.SIGINT:  # once is enough
-            deadline = time.monotonic() + 90
-            while not any(one.laddr.port == port for one in psutil.net_connections("tcp") if one.laddr):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: any(one.laddr.port == port for one in psutil.net_connections("tcp") if one.laddr), 90)
             second = subprocess.run(command_line(words), cwd=tmp_path, capture_output=True, text=True, check=False)
             assert second.returncode == 2
             assert f"port {port} of 127.0.0.1 is not free (process " in second.stderr

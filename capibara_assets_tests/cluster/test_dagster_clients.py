@@ -3,8 +3,7 @@
 import json
 import logging
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from capibara_assets_tests.cluster.fake.api import TOKEN, Api
 from capibara_assets_tests.cluster.fake.cluster import Cluster
 from capibara_assets_tests.cluster.launched import SECRET, SECRETS
 from capibara_assets_tests.cluster.launched_job import BEGAN, ENDED, FOLDER, HOLD, launched_job, two_steps
+from capibara_assets_tests.waiting import until
 
 pytestmark = pytest.mark.extended  # what the fake cluster answers them has tests of its own: `test_fake_semantics.py`
 
 INSTANCE = Path(__file__).resolve().parents[2] / "deploy" / "k8s" / "dagster.yaml"
-LONGEST_S = 300.0
 LINES = 12
 TALKS = f"""
 import time
@@ -33,13 +32,6 @@ with open_dagster_pipes() as pipes:
         time.sleep(0.02)
     pipes.report_asset_materialization(metadata={{"lines": {LINES}}})
 """
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -98,7 +90,7 @@ def test_a_run_of_the_instance_in_deploy_is_a_job_with_its_settings_and_without_
     runs: Runs, api: Api
 ) -> None:
     run_id = runs.launch()
-    until(lambda: runs.status(run_id).value in ("SUCCESS", "FAILURE"))
+    until(lambda: runs.status(run_id).value in ("SUCCESS", "FAILURE"), 300.0)
     assert runs.status(run_id) is dg.DagsterRunStatus.SUCCESS and runs.ended() == ["True"]
     (job,) = api.cluster.made
     pod = job["spec"]["template"]["spec"]
@@ -115,23 +107,23 @@ def test_a_run_whose_node_is_lost_is_seen_to_have_failed_and_one_that_is_cancell
 ) -> None:
     (tmp_path / HOLD).touch()
     lost = runs.launch()
-    until((tmp_path / BEGAN).exists)
+    until((tmp_path / BEGAN).exists, 300.0)
     (name,) = api.cluster.names()
     api.cluster.lose_node(name)
-    until(lambda: not api.cluster.names())
+    until(lambda: not api.cluster.names(), 300.0)
     (record,) = runs.instance.get_run_records(dg.RunsFilter(run_ids=[lost]))
     api.trouble.of = lambda method, path, left=[503]: left.pop() if left else None  # type: ignore[misc]
     runs.instance._run_launcher = runs.launcher
-    until(lambda: runs.launcher.check_run_worker_health(record.dagster_run).status.value == "FAILED")
+    until(lambda: runs.launcher.check_run_worker_health(record.dagster_run).status.value == "FAILED", 300.0)
     monitor_started_run(runs.instance, None, record, logging.getLogger())  # type: ignore[arg-type]
     assert runs.status(lost) is dg.DagsterRunStatus.FAILURE and runs.ended() == []
 
     (tmp_path / BEGAN).unlink()
     cancelled = runs.launch()
-    until((tmp_path / BEGAN).exists)
+    until((tmp_path / BEGAN).exists, 300.0)
     assert runs.launcher.terminate(cancelled)
-    until(lambda: all(cancelled[:8] not in one for one in (*api.cluster.jobs, *api.cluster.pods)))
-    until(lambda: runs.status(cancelled) is dg.DagsterRunStatus.CANCELED)
+    until(lambda: all(cancelled[:8] not in one for one in (*api.cluster.jobs, *api.cluster.pods)), 300.0)
+    until(lambda: runs.status(cancelled) is dg.DagsterRunStatus.CANCELED, 300.0)
     assert runs.ended() == []
 
 
@@ -142,7 +134,7 @@ def test_steps_are_pods_of_their_own_with_their_resources_where_the_deployment_s
     (tmp_path / "deployment.yaml").write_text(yaml.safe_dump({"launcher": launcher}))
     api.cluster.config_maps["capibara-environment"]["CAPIBARA_DEPLOYMENT"] = str(tmp_path / "deployment.yaml")
     run_id = runs.launch(two_steps)
-    until(lambda: runs.status(run_id).value in ("SUCCESS", "FAILURE"))
+    until(lambda: runs.status(run_id).value in ("SUCCESS", "FAILURE"), 300.0)
     said = "\n".join(str(one) for one in runs.instance.all_logs(run_id))
     assert runs.status(run_id) is dg.DagsterRunStatus.SUCCESS and runs.ended() == ["True"], said
     pods = {
@@ -183,7 +175,7 @@ def piped(api: Api, tmp_path: Path, program: str = TALKS) -> tuple[bool, str, li
         result = dg.materialize([talked], instance=instance, raise_on_error=False)
         said = [record.user_message for record in instance.all_logs(result.run_id)]
         made = instance.fetch_materializations(dg.AssetKey("talked"), limit=10).records
-    until(lambda: not api.cluster.pods)
+    until(lambda: not api.cluster.pods, 300.0)
     return result.success, "\n".join(said), list(made)
 
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from kubernetes import client, config, watch
 
 from capibara_assets_tests.cluster.fake.api import Api
 from capibara_assets_tests.cluster.fake.cluster import Cluster
+from capibara_assets_tests.waiting import until
 
 LONGEST_S = 60.0
 PRINTS = "import sys, time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(.05)\n"
@@ -45,13 +46,6 @@ def there(tmp_path: Path) -> Iterator[There]:
     with api.serving(kubeconfig):
         config.load_kube_config(str(kubeconfig))
         yield There(api)
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def phases(there: There, version: str, until_deleted: bool = True) -> list[tuple[str, str]]:

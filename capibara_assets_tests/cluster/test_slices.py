@@ -2,8 +2,7 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -29,8 +28,7 @@ from capibara_assets_tests.cluster.launched import SECRET, Launched, launched
 from capibara_assets_tests.cluster.test_pods import GOLDEN
 from capibara_assets_tests.forked import Forked
 from capibara_assets_tests.storage.gcs import gcs_emulator
-
-LONGEST_S = 600.0  # only fails the test
+from capibara_assets_tests.waiting import until
 
 
 @pytest.fixture
@@ -38,13 +36,6 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]
     with launched(tmp_path, monkeypatch) as one:
         one.cluster.program = None  # the plan's own script
         yield one
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def sets(there: Launched) -> int:
@@ -88,7 +79,9 @@ def test_who_follows_may_be_killed_and_the_next_one_goes_on_with_the_same_set_an
     one = training(there.folder)
     first = Forked(lambda say: follow(one))
     try:
-        until(lambda: (state := read_state(one.folder)) and state.started and len(there.cluster.names()) == HOSTS)
+        until(
+            lambda: (state := read_state(one.folder)) and state.started and len(there.cluster.names()) == HOSTS, 600.0
+        )
     finally:
         first.kill()
         first.wait()
@@ -116,7 +109,7 @@ def test_what_ended_while_nobody_looked_and_the_api_was_away_is_not_lost(there: 
     with pytest.raises(ClusterSilent):
         follow(one, replace(WAITS, silence=0.3))
     (there.folder / "hold").unlink()
-    until(lambda: (there.folder / "output" / "result.json").exists() and not there.cluster.names())
+    until(lambda: (there.folder / "output" / "result.json").exists() and not there.cluster.names(), 600.0)
     there.api.trouble.of = lambda method, path: None
     assert follow(one).state.ending is Ending.SUCCEEDED and sets(there) == 1
     there.assert_nothing_left()

@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -22,7 +21,9 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, Pod, pod_state, state_of, stop
 from capibara_assets.processes.identity import Process
 from capibara_assets_tests.processes.test_groups import all_gone, pids
+from capibara_assets_tests.served import QuietHandler, served
 from capibara_assets_tests.spoilt_files import put_in_place
+from capibara_assets_tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,10 +43,7 @@ def script(text: str) -> list[str]:
 
 
 def ended(jobs: Jobs, job: Job, within_s: float = 20.0) -> Job:
-    deadline = time.monotonic() + within_s
-    while jobs.find(job.id).state == "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: jobs.find(job.id).state != "running", within_s)
     return jobs.find(job.id)
 
 
@@ -105,10 +103,7 @@ time.sleep(60)
 def test_a_job_that_ignores_the_signal_is_killed(jobs: Jobs, tmp_path: Path) -> None:
     text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     job = jobs.start_background(script(f"{text}; print('deaf', flush=True); import time; time.sleep(60)"))
-    deadline = time.monotonic() + 120
-    while "deaf" not in jobs.log_file(job.id).read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: "deaf" in jobs.log_file(job.id).read_text(), 120)
     began = time.monotonic()
     stop(jobs, job, grace_s=0.5)
     assert 0.5 <= time.monotonic() - began < 60
@@ -199,51 +194,37 @@ def test_only_so_many_ended_jobs_are_kept_with_their_logs(jobs: Jobs, monkeypatc
     assert sorted(path.name for path in jobs.folder.glob("*.log")) == ["3.log", "4.log"]
 
 
-class Cluster(BaseHTTPRequestHandler):
+class Cluster(QuietHandler):
     """A Kubernetes API server with one pod that runs."""
 
     deleted: list[str]
 
     def do_GET(self) -> None:
         if self.path.split("?")[0].endswith("/pods/train-1/status"):
-            self.answer(200, {"kind": "Pod", "metadata": {"name": "train-1"}, "status": {"phase": "Running"}})
+            self.send(200, {"kind": "Pod", "metadata": {"name": "train-1"}, "status": {"phase": "Running"}})
         elif self.path.split("?")[0].endswith("/pods/train-1/log"):
-            self.answer(200, "step 1\nstep 2\n")
+            self.send(200, "step 1\nstep 2\n", "text/plain")
         else:
-            self.answer(404, {"kind": "Status", "code": 404})
+            self.send(404, {"kind": "Status", "code": 404})
 
     def do_DELETE(self) -> None:
         self.deleted.append(self.path.split("?")[0])
-        self.answer(200, {"kind": "Pod", "metadata": {"name": "train-1"}})
-
-    def answer(self, code: int, document: "dict[str, object] | str") -> None:
-        data = (document if isinstance(document, str) else json.dumps(document)).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if isinstance(document, str) else "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        self.send(200, {"kind": "Pod", "metadata": {"name": "train-1"}})
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     Cluster.deleted = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
-    Thread(target=server.serve_forever, daemon=True).start()
-    named = {"cluster": "c", "user": "u"}
-    config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "here", "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "here", "context": named}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-    }  # fmt: skip
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    yield server
-    server.shutdown()
-    server.server_close()
+    with served(Cluster) as server:
+        named = {"cluster": "c", "user": "u"}
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "here", "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "here", "context": named}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        }  # fmt: skip
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        yield server
 
 
 def test_a_pod_is_asked_at_its_cluster_and_deleted_by_stop(jobs: Jobs, cluster: ThreadingHTTPServer) -> None:

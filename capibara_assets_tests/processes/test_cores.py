@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from capibara_assets.processes.cores import allow_cores, cores_here
+from capibara_assets_tests.waiting import until
 
 ALL = os.sched_getaffinity(0)
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="needs two cores")
@@ -32,9 +32,7 @@ def test_a_change_reaches_all_threads_and_processes_below():
     process = psutil.Process(child.pid)
     try:
         assert child.stdout is not None and child.stdout.readline() == b"begun\n"
-        deadline = time.monotonic() + 10
-        while len(masks(process)) < 3:
-            assert time.monotonic() < deadline
+        until(lambda: len(masks(process)) >= 3, 10)
         for cores in ({min(ALL)}, ALL):
             allow_cores(child.pid, cores)
             assert masks(process) == [cores] * 3

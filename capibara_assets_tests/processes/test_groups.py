@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.processes.groups import process_group, wait
+from capibara_assets_tests.waiting import until
 
 # A child that starts a grandchild; both write their process ids; what SIGINT does is the first argument.
 FAMILY = """
@@ -38,10 +39,7 @@ def family(folder: Path, reaction: str) -> list[str]:
 
 
 def pids(folder: Path) -> list[int]:
-    deadline = time.monotonic() + 120
-    while not (folder / "pids").exists():
-        assert time.monotonic() < deadline, "the child never started"
-        time.sleep(0.02)
+    until((folder / "pids").exists, 120, "the child never started")
     return [int(text) for text in (folder / "pids").read_text().split()]
 
 

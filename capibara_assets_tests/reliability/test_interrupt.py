@@ -14,6 +14,7 @@ import yaml
 
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets_tests.home import MadeHome, command_here
+from capibara_assets_tests.waiting import until
 
 # In `make test`: a training process that is stopped leaves no orphan and goes on (training/supervisor/test_run.py); a
 # run's process that is stopped leaves none (automation/test_lanes.py), and a second run leaves alone what is current.
@@ -86,10 +87,7 @@ def test_interrupted_training_goes_on(
         process.resume()
     first.send_signal(signal.SIGINT)
     assert first.wait(timeout=300) == 130, (tmp_path / "first.log").read_text()[-3000:]
-    deadline = time.monotonic() + 60
-    while training_processes(deployment.work):
-        assert time.monotonic() < deadline, "an orphan trains on"
-        time.sleep(0.05)
+    until(lambda: not training_processes(deployment.work), said="an orphan trains on")
     assert {artifact.digest for artifact in store.list("trained_adapters")} == before
     for name in store.names():
         for artifact in store.list(name):

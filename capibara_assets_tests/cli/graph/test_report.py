@@ -54,17 +54,6 @@ RECORD: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    return Published.afresh(instance, tmp_path)
-
-
 def quarantined(number: int, text: str) -> Quarantined:
     return Quarantined(
         quarantine_id=f"q{number}",

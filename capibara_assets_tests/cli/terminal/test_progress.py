@@ -3,8 +3,6 @@
 import io
 import os
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -13,15 +11,9 @@ from capibara_assets.cli.terminal.progress import ProgressLine, showing, time_le
 from capibara_assets.escaping.terminal import PlainStream
 from capibara_assets.processes.progress import QUIET, tracked
 from capibara_assets_tests.cli.terminal.conftest import Terminal
+from capibara_assets_tests.waiting import until
 
 ERASE = "\r\x1b[2K"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_line_counts_estimates_and_goes_away(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,9 +24,9 @@ def test_the_line_counts_estimates_and_goes_away(terminal: Terminal, monkeypatch
     monkeypatch.setattr(progress, "_EVERY_S", 0.01)
     with showing("verifying"):
         for number in tracked(range(4), "packs"):
-            wait_for(lambda number=number: f"verifying: packs {number} of 4" in terminal.so_far())
+            until(lambda number=number: f"verifying: packs {number} of 4" in terminal.so_far())
             if number == 2:
-                wait_for(lambda: "left" in terminal.so_far())
+                until(lambda: "left" in terminal.so_far())
                 print("a result \x1b[31m", flush=True)
     print("after", flush=True)
     seen = terminal.seen().replace("\r\n", "\n")
@@ -86,7 +78,7 @@ def test_a_forked_process_prints_and_does_not_draw(terminal: Terminal, monkeypat
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress, "_EVERY_S", 0.001)
     with showing("forking"):
-        wait_for(lambda: "forking" in terminal.so_far())
+        until(lambda: "forking" in terminal.so_far())
         for _ in range(20):
             child = os.fork()
             if not child:

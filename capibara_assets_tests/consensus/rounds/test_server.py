@@ -12,6 +12,7 @@ from capibara_assets.consensus.rounds.places import MESSAGES, HttpPlace, open_ro
 from capibara_assets.consensus.rounds.submissions import refusals
 from capibara_assets.errors import InputError
 from capibara_assets_tests.consensus.rounds.conftest import Meet, Meeting, served, signed
+from capibara_assets_tests.waiting import until
 
 
 def _connected(url: str) -> socket.socket:
@@ -127,18 +128,13 @@ def test_a_sender_has_two_uploads_at_a_time_and_is_in_nobody_elses_way(meet: Mee
             head = f"PUT /{m.terms.digest}/{MESSAGES}/{name} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n"
             held[-1].sendall(head.encode() + data[:-1])
         path, data = _message(m, "voter-0")
-        deadline = time.monotonic() + 60
-        while len(list((m.place / "parts").glob("*.part"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len(list((m.place / "parts").glob("*.part"))) >= 2)
         assert httpx2.put(f"{url}{path}", content=data).status_code == 503
         other, more = _message(m, "voter-1")
         assert httpx2.put(f"{url}{other}", content=more).status_code == 201
         for each in held:
             each.close()
-        deadline = time.monotonic() + 60
-        while httpx2.put(f"{url}{path}", content=data).status_code == 503:
-            assert time.monotonic() < deadline
+        until(lambda: httpx2.put(f"{url}{path}", content=data).status_code != 503)
         assert httpx2.put(f"{url}{path}", content=data).text == "here already"
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +31,11 @@ from capibara_assets.processes.background import Jobs, state_of, stop
 from capibara_assets_tests.forked import Forked
 from capibara_assets_tests.launching.cloud.fake import PROJECT, ZONE, FakeCloud
 from capibara_assets_tests.storage.gcs import gcs_emulator
+from capibara_assets_tests.waiting import until
 
 pytest.importorskip("google.cloud.tpu_v2", reason="google-cloud-tpu is not installed: extra tpu-cloud")
 pytest.importorskip("google.cloud.aiplatform_v1", reason="google-cloud-aiplatform is not installed: extra tpu-cloud")
 
-LONGEST_S = 120.0  # only fails the test
 USD_PER_HOUR = 3600.0
 WAITS = Waits(poll=0.02, silence=10.0, start=60.0, delete=20.0)
 SECRET = "hf_canaryCanaryCanaryCanaryCanaryCa"
@@ -79,13 +78,6 @@ def jobs_of(one: SliceTraining) -> Jobs:
     return Jobs(one.folder.parent / "home")
 
 
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def ran(cloud: FakeCloud) -> list[str]:
     file = cloud.folder / "ran"
     return sorted(file.read_text().split()) if file.exists() else []
@@ -121,7 +113,7 @@ def test_who_follows_may_be_killed_and_the_next_one_takes_over_with_its_hours(ki
     one = training(cloud)
     first = Forked(lambda say: follow(kind, one))
     try:
-        until(lambda: (state := read_state(one.folder)) and state.started and ran(cloud))
+        until(lambda: (state := read_state(one.folder)) and state.started and ran(cloud), 120.0)
     finally:
         first.kill()
         first.wait()
@@ -141,11 +133,11 @@ def test_what_ended_while_nobody_looked_is_not_lost(kind: str, cloud: FakeCloud)
     (cloud.folder / "hold").touch()
     one = training(cloud)
     away = Forked(lambda say: follow(kind, one))
-    until(lambda: ran(cloud))
+    until(lambda: ran(cloud), 120.0)
     away.kill()
     away.wait()
     (cloud.folder / "hold").unlink()
-    until((cloud.folder / "output" / "result.json").exists)
+    until((cloud.folder / "output" / "result.json").exists, 120.0)
     ended = follow(kind, one)
     assert ended.state.ending is Ending.SUCCEEDED and len(cloud.made) == 1 and left(cloud) == []
 
@@ -179,7 +171,7 @@ def test_one_that_is_cancelled_by_its_job_leaves_nothing_and_may_begin_again(kin
     (cloud.folder / "hold").touch()
     one = training(cloud)
     follower = Forked(lambda say: say(follow(kind, one).state.ending))
-    until(lambda: ran(cloud) and jobs_of(one).all())
+    until(lambda: ran(cloud) and jobs_of(one).all(), 120.0)
     stop(jobs_of(one), jobs_of(one).find("latest"))
     assert follower.rest() == f"{Ending.GONE}\n" and left(cloud) == []
     assert [job.state for job in jobs_of(one).all()] == ["stopped"]
@@ -195,7 +187,7 @@ def test_an_interrupted_follower_ends_the_job(kind: str, cloud: FakeCloud) -> No
     one = training(cloud)
 
     follower = Forked(lambda say: follow(kind, one))
-    until(lambda: ran(cloud))
+    until(lambda: ran(cloud), 120.0)
     os.kill(follower.pid, signal.SIGINT)
     assert follower.wait() == 1 and left(cloud) == []
 
@@ -240,7 +232,7 @@ def test_a_spot_slice_that_is_taken_away_goes_on_as_another_attempt(cloud: FakeC
     (cloud.folder / "hold").touch()
     one = training(cloud, spot=True)
     follower = Forked(lambda say: say(follow("queued", one).state.ending))
-    until(lambda: ran(cloud))
+    until(lambda: ran(cloud), 120.0)
     (name,) = cloud.there
     cloud.preempt(name)
     assert follower.rest() == f"{Ending.PREEMPTED}\n" and left(cloud) == []
@@ -261,7 +253,7 @@ def test_a_slice_of_another_attempt_is_left_alone(cloud: FakeCloud) -> None:
     (cloud.folder / "hold").touch()
     one = training(cloud)
     first = Forked(lambda say: follow("queued", one))
-    until(lambda: ran(cloud))
+    until(lambda: ran(cloud), 120.0)
     first.kill()
     first.wait()
     (one.folder / "slice.json").unlink()

@@ -13,6 +13,7 @@ from capibara_assets.training.monitoring.logs import RunInfo
 from capibara_assets.training.monitoring.views import MetricPoint, current_view, points_of
 from capibara_assets_tests.training.exporters.test_exporters import write_log
 from capibara_assets_tests.training.monitoring.test_views import training
+from capibara_assets_tests.waiting import until
 
 
 class Kept:
@@ -79,10 +80,7 @@ def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, mon
     logs = {"voter-0": tmp_path / "voter-0" / "events.jsonl"}
     live = LiveExport(logs, {"wandb": making(exporter)}, said.append, every_s=0.01)
     live.notice(finished[-1])
-    deadline = time.monotonic() + 120
-    while exporter.points != EXPECTED:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: exporter.points == EXPECTED, 120)
     assert live.close() == []
     assert exporter.points == EXPECTED and exporter.closed == [True]
     assert said == [line for line in said if "failed" in line] and len(said) == 2  # the first one, and the count

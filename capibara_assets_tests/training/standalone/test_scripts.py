@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.standalone.scripts import launch_scripts, write_scripts
 from capibara_assets_tests.training.conftest import MakeRequest
+from capibara_assets_tests.waiting import until
 
 SNAPSHOT = Path(__file__).parent / "launch_8xh100.sh"
 ONE_VOTER = [{"name": "voter-0", "seed": 0, "shard": 0}]
@@ -112,7 +112,7 @@ def test_several_nodes_meet_voter_by_voter_and_signals_reach_them(make_request: 
 
     process = start(folder, tmp_path / "r.json", **nodes, STAY="1")
     try:
-        wait_for(lambda: Path(f"{log}.up").exists())
+        until(lambda: Path(f"{log}.up").exists())
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=300) == 143
     finally:  # what stands for Python would stay for ever
@@ -186,11 +186,3 @@ def run(folder: Path, letter: Path | None, **environment: str) -> subprocess.Com
         timeout=120,
         check=False,
     )
-
-
-def wait_for(there: object, seconds: float = 60.0) -> None:
-    """Until something is there."""
-    deadline = time.monotonic() + seconds
-    while not there():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
