@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import accelerate.utils.other
 import alembic.config
@@ -28,6 +28,11 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.processes.ray_map import RayCluster, connected
 from capibara_assets_tests.durations import pytest_addoption, pytest_configure
 from capibara_assets_tests.home import MadeHome, made_home
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from capibara_assets_tests.published import Published
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
@@ -274,3 +279,20 @@ def made(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
     for name, value in own_home.environment.items():
         monkeypatch.setenv(name, value)
     return own_home
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator["dg.DagsterInstance"]:
+    """A Dagster instance in memory for all tests of a module; `published` wipes it, as making one takes longer."""
+    import dagster as dg
+
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def published(instance: "dg.DagsterInstance", tmp_path: Path) -> "Published":
+    """An empty store, and the instance without a history."""
+    from capibara_assets_tests.published import Published
+
+    return Published.afresh(instance, tmp_path)

@@ -32,12 +32,6 @@ SMALL = {"fewest_steps": 0, "derived": HARDLY_DERIVED}
 SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
 
 
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
 def read(instance: dg.DagsterInstance, folder: Path) -> Published:
     """A domain with executions, three of which show an output that follows from the code alone."""
     found = Published.afresh(instance, folder)

@@ -1,9 +1,5 @@
 """What an evaluation reads: what its dataset was made from, what its contenders trained on; once each."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import dagster as dg
 import pytest
 
 from capibara_assets.assets.evaluation_inputs import executions_of, training_examples
@@ -18,17 +14,6 @@ from capibara_assets_tests.evaluation.items.test_items import execution
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    return Published.afresh(instance, tmp_path)
 
 
 def patterns(published: Published, domain: Domain, *numbers: int) -> Artifact:

@@ -1,7 +1,6 @@
 """Own examples in the graph: an import reaches the dataset of its domain, and of no other."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ from capibara_assets_tests.published import Published
 PYTHON, ML = Domain.PYTHON, Domain.ML
 RECIPES = Recipes(overrides={"dataset": {"derived": HARDLY_DERIVED}})
 NOW, LATER = "2026-11-20T12:00:00+00:00", "2026-11-21T12:00:00+00:00"
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

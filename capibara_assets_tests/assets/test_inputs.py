@@ -1,6 +1,5 @@
 """What an asset reads is what Dagster's latest materializations name, and all of it is on record, absence too."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,6 @@ PAGE = AssetPage(PageVerdict("good", "all is well"))
 class Settings(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
     factor: int = 1
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    return Published.afresh(instance, tmp_path)
 
 
 # --- the latest digest -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,6 @@ from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.standalone.materials import Materials, recorded_outcome
 from capibara_assets_tests.planning.shapes import statistics
 from capibara_assets_tests.published import Published
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as one:
-        yield one
-
-
-@pytest.fixture
-def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    return Published.afresh(instance, tmp_path)
 
 
 def materialize(

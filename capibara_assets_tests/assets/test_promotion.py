@@ -1,6 +1,5 @@
 """What is promoted is what was judged; a person overrides the gate with a reason, and goes back in one step."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -25,12 +24,6 @@ from capibara_assets.resources import Recipes
 from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The router in the graph: trained over the experts there are, and measured where every expert was scored."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -22,12 +21,6 @@ from capibara_assets_tests.evaluation.routing.test_router import ASKED, calibrat
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,23 +1,12 @@
 """What a training reads besides its own domain's dataset: the others', where a voter trains on all of them."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import dagster as dg
-import pytest
 
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.assets.training import other_datasets
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets_tests.published import Published
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Iterator[Published]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Published.afresh(instance, tmp_path)
 
 
 def recipe(*strategies: dict[str, Any]) -> TrainingRecipe:

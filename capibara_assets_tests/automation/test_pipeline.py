@@ -192,12 +192,6 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
         yield Shelf(tmp_path_factory.mktemp("shelf"), stack)
 
 
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
 @pytest.fixture
 def world(instance: dg.DagsterInstance, shelf: Shelf, tmp_path: Path) -> World:
     instance.wipe()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fcntl import LOCK_EX
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,6 @@ from capibara_assets.storage.checkpointed import Checkpointed
 from capibara_assets_tests.published import Published, adapter_folder
 
 SQL = Domain.SQL
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Iterator[Published]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Published.afresh(instance, tmp_path)
 
 
 def cleaned(published: Published, result_days: float | None = 0.0) -> list[str]:

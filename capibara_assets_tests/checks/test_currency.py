@@ -1,10 +1,6 @@
 """Results over all domains that are older than their inputs: found by name, in a job of their own."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import dagster as dg
-import pytest
 
 from capibara_assets.assets.inputs import INPUTS, latest_metadata
 from capibara_assets.checks.currency import CURRENCY_CHECKS, NAMES, older_than
@@ -13,12 +9,6 @@ from capibara_assets.domains import Domain
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Iterator[Published]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Published.afresh(instance, tmp_path)
 
 
 def merged_of(published: Published) -> None:

@@ -4,7 +4,6 @@ import importlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +34,6 @@ from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
 SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
-
-
-@pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    return Published.afresh(instance, tmp_path)
 
 
 def verdict(

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,6 @@ from capibara_assets_tests.planning.shapes import statistics
 from capibara_assets_tests.published import Published
 from capibara_assets_tests.training import stub_voters
 from capibara_assets_tests.training.conftest import request_maker, save_dataset
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Iterator[Published]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Published.afresh(instance, tmp_path)
 
 
 def planned(published: Published, nano: Path, target: str, voters: int = 4) -> Artifact:

@@ -2,12 +2,9 @@
 
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from capibara_assets.automation.retraining.facts import attempts_since, facts_of
 from capibara_assets.automation.retraining.rules import Facts, TrainingAttempt
@@ -38,12 +35,6 @@ def train(published: Published, made_of: Artifact) -> None:
         documents={"summary": made_of.digest},
         upstream={"moe_dataset|python": made_of.digest},
     )
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Iterator[Published]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Published.afresh(instance, tmp_path)
 
 
 def facts(published: Published, attempts: tuple[TrainingAttempt, ...] = ()) -> Facts:
