@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from upath import UPath
 
 from capibara_assets.checkpoints.artifacts import checkpoint_root, checkpoints_of, open_artifacts
 from capibara_assets.checkpoints.encryption.keys import given_key
@@ -184,13 +185,13 @@ def test_opened_without_its_checkpoints_it_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.gcs
 def test_on_gs_the_same_digest_the_same_checkpoint_and_the_same_bytes(emulator: str, tmp_path: Path) -> None:
-    options = {"token": "anon", "endpoint_url": emulator}
-    remote = open_artifacts("gs://bucket/assets", tmp_path / "work", options)
+    root = UPath("gs://bucket/assets", token="anon", endpoint_url=emulator)
+    remote = open_artifacts(root, tmp_path / "work")
     folder = adapter(tmp_path / "v0", odd_tensors())
     artifact = publish(remote, folder)
     local = publish(open_artifacts(tmp_path / "local"), folder)
     assert (artifact.digest, artifact.checkpoints) == (local.digest, local.checkpoints)
-    reader = open_artifacts("gs://bucket/assets", tmp_path / "elsewhere", options)
+    reader = open_artifacts(root, tmp_path / "elsewhere")
     assert tree_digest(reader.open("trained_adapters", "python", artifact.digest).directory("voter")) == tree_digest(
         folder
     )
