@@ -7,7 +7,7 @@ from functools import cache
 
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.playbooks.formats.detection import Contents
-from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected
+from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, well_formed
 from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -88,15 +88,16 @@ def bullet_row(
 
 def quarantined_row(file: ScannedFile, rejected: Rejected, redact: Redact) -> QuarantinedBullet:
     """The quarantine row of an entry that is no valid bullet."""
-    identity = [file.path, rejected.line, rejected.locator, rejected.reason]
+    locator, reason = well_formed(rejected.locator), well_formed(rejected.reason)
+    identity = [file.path, rejected.line, locator, reason]
     return QuarantinedBullet(
         quarantine_id=sha256_bytes(canonical_json(identity))[:32],
         file=file.shown,
         line=rejected.line,
-        locator=rejected.locator,
-        reason=rejected.reason,
-        detail=redact(rejected.detail),
-        text=redact(rejected.text[:_SHOWN]),
+        locator=locator,
+        reason=reason,
+        detail=redact(well_formed(rejected.detail)),
+        text=redact(well_formed(rejected.text[:_SHOWN])),
     )
 
 

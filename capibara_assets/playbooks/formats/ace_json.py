@@ -15,9 +15,11 @@ from capibara_assets.playbooks.formats.parsed import (
     text_of,
     tidy,
     title_of,
+    undamaged,
 )
 
 _TEXTS = ("content", "text")
+_MOST_DIGITS_READ = 1000
 
 
 class DuplicateKey(ValueError):
@@ -26,7 +28,12 @@ class DuplicateKey(ValueError):
 
 def parse_json(text: str) -> Any:
     """Parses JSON with exact integers. Raises DuplicateKey, ValueError (invalid), RecursionError (nested too deep)."""
-    return json.loads(text, object_pairs_hook=_pairs)
+    return json.loads(text, object_pairs_hook=_pairs, parse_int=whole_number)
+
+
+def whole_number(digits: str) -> int:
+    """An exact integer; of an absurd one only the first digits, more than any field accepts."""
+    return int(digits[:_MOST_DIGITS_READ])
 
 
 def entries_of(document: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -117,7 +124,7 @@ def line_of(text: str, name: str) -> int:
 def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> RawBullet:
     if not isinstance(entry, Mapping):
         raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
-    if not tidy(local_id):
+    if not tidy(undamaged(local_id)):
         raise UnfitEntry("empty_id", "the key is blank")
     if entry.get("id", local_id) != local_id:
         raise UnfitEntry("conflicting_bullet_id", f"the key says {local_id!r}, the bullet says {entry['id']!r}")

@@ -6,7 +6,7 @@ is neither header nor bullet continues the bullet above it; two blanks of indent
 
 import re
 
-from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, ParsedPlaybook, RawBullet, UnfitEntry, tidy
+from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, ParsedPlaybook, RawBullet, UnfitEntry, tidy, undamaged
 
 _COUNTED = re.compile(r"(?:- )?\[(?P<id>[^\]]*)\]\s*(?P<rest>helpful=.*)")
 _COUNTERS = re.compile(r"helpful=(?P<helpful>\S*)\s+harmful=(?P<harmful>\S*)\s*::(?P<content>.*)")
@@ -27,7 +27,8 @@ def looks_like_ace_text(text: str) -> bool:
 def read_ace_text(text: str) -> ParsedPlaybook:
     """Reads a playbook in ACE text.
 
-    Reasons for rejection: counter, format, empty_id, empty_content, conflicting_bullet_id, orphan_continuation.
+    Reasons for rejection: counter, format, empty_id, empty_content, conflicting_bullet_id, orphan_continuation,
+    invalid_utf8.
     """
     parsed = ParsedPlaybook()
     section = ""
@@ -47,7 +48,7 @@ def read_ace_text(text: str) -> ParsedPlaybook:
             section = line.lstrip("#").strip() or section
             continue
         try:
-            owner = _bullet(line, section, number)
+            owner = _bullet(undamaged(line), section, number)
         except UnfitEntry as unfit:
             parsed.reject(unfit.reason, unfit.detail, line, number)
     _keep(parsed, owner, more)

@@ -12,7 +12,18 @@ from datetime import datetime
 from typing import Any, Literal
 
 from capibara_assets.playbooks.formats.ace_json import agent_of, bullet_with_evidence, line_of
-from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, UnfitEntry, counter, moment, text_of, tidy
+from capibara_assets.playbooks.formats.parsed import (
+    MOST_DIGITS,
+    RawBullet,
+    Rejected,
+    UnfitEntry,
+    counter,
+    is_count,
+    moment,
+    text_of,
+    tidy,
+    undamaged,
+)
 
 COUNTERS = ("helpful", "harmful", "neutral")
 _ID_KEYS = ("bullet_id", "skill_id", "id", "bullet")
@@ -142,6 +153,7 @@ def _read(steps: list[tuple[Callable[[Any], Change], Any]], text: str, rejected:
         locator = _named(entry) or f"[{position}]"
         line = line_of(text, locator)
         try:
+            undamaged(shown)
             change = read(entry)
         except UnfitEntry as unfit:
             rejected.append(Rejected(unfit.reason, unfit.detail, shown, line, locator))
@@ -227,6 +239,8 @@ def _increment(entry: Mapping[str, Any], name: str) -> int:
     value = entry.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int):
         raise UnfitEntry(f"type:{name}", f"expected an integer, found {type(value).__name__}")
+    if not is_count(abs(value)):
+        raise UnfitEntry("counter", f"{name} is {str(value)[:20]}, expected less than 10**{MOST_DIGITS}")
     return value
 
 

@@ -17,11 +17,12 @@ from capibara_assets.playbooks.formats.ace_json import (
     read_bullets_by_id,
     read_bullets_with_evidence,
     read_sections_of_lists,
+    whole_number,
 )
 from capibara_assets.playbooks.formats.ace_text import looks_like_ace_text, read_ace_text
 from capibara_assets.playbooks.formats.deltas import Delta, delta_family, looks_like_delta, read_deltas
 from capibara_assets.playbooks.formats.markdown import looks_like_kayba_markdown, read_kayba_markdown
-from capibara_assets.playbooks.formats.parsed import ParsedPlaybook, Rejected, UnfitEntry
+from capibara_assets.playbooks.formats.parsed import DAMAGED, NOT_UTF8, ParsedPlaybook, Rejected, UnfitEntry
 from capibara_assets.playbooks.formats.runs import (
     AgentManifest,
     RunReport,
@@ -34,6 +35,7 @@ from capibara_assets.playbooks.formats.toon import looks_like_toon, read_toon
 
 _MARKS = ('"bullets"', '"skills"', '"helpful', '"harmful')
 _SHOWN = 65_536  # characters of an unreadable file
+_NO_UTF8 = re.compile("[\udc80-\udcff]+")
 _FENCED = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 
 
@@ -51,22 +53,45 @@ class Contents:
 
 
 _IGNORED = Contents("unknown", "ignored")
+_INVALID = "invalid_json"
 
 
 def read_contents(data: bytes, *, own_folder: bool) -> Contents:
     """Detects a file's family and reads it.
 
     In a folder of playbooks (`own_folder`) an unreadable file is quarantined; elsewhere only when it bears the marks
-    of a playbook, because it may be an execution log, which the ingest reads.
+    of a playbook, because it may be an execution log, which the ingest reads. Bytes that are not UTF-8 cost the entries
+    that hold them.
     """
     if data[:2] == b"\x1f\x8b" or data[:4] == b"\x28\xb5\x2f\xfd":
         return _IGNORED  # compressed: logs only
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if not own_folder:
-            return _IGNORED
-        return _unreadable("invalid_utf8", f"not UTF-8 at byte {error.start}", data.decode("utf-8", "replace"))
+        contents = _read_damaged(data, own_folder=own_folder)
+        if contents.status == "read" or not own_folder:
+            return contents
+        return _unreadable(NOT_UTF8, f"not UTF-8 at byte {error.start}", data.decode("utf-8", "replace"))
+    return _read_text(text, own_folder=own_folder)
+
+
+def _read_damaged(data: bytes, *, own_folder: bool) -> Contents:
+    """Reads text of which some bytes are not UTF-8; damage between the entries is rejected once."""
+    if b"\0" in data:
+        return _IGNORED  # no text, or in another encoding
+    text = _NO_UTF8.sub(DAMAGED, data.decode("utf-8-sig", "surrogateescape"))
+    contents = _read_text(text, own_folder=own_folder)
+    if contents.status != "read":
+        return _IGNORED
+    if any(each.reason == NOT_UTF8 for each in (*contents.rejected, *(contents.parsed or ParsedPlaybook()).rejected)):
+        return contents
+    before, _, after = text.partition(DAMAGED)
+    line = before.rpartition("\n")[2] + DAMAGED + after.partition("\n")[0]
+    said = Rejected(NOT_UTF8, "bytes that are not UTF-8, outside the entries", line, before.count("\n") + 1)
+    return replace(contents, rejected=(*contents.rejected, said))
+
+
+def _read_text(text: str, *, own_folder: bool) -> Contents:
     if not text.strip():
         return Contents("empty", "read" if own_folder else "ignored")
     if text.lstrip()[0] in "{[" and not looks_like_ace_text(text):
@@ -107,7 +132,9 @@ def _read_json(text: str, *, own_folder: bool) -> Contents:
     except DuplicateKey as error:
         return _unreadable(f"duplicate_key:{error}", "an object names a key twice", text) if marked else _IGNORED
     except (ValueError, RecursionError) as error:
-        return _unreadable("invalid_json", str(error), text) if marked else _IGNORED
+        if (lines := _read_json_lines(text)).status == "read":
+            return lines
+        return _unreadable(_INVALID, _why(error), text) if marked else _IGNORED
     if looks_like_delta(document):
         return _deltas(document, text)
     if isinstance(document, list):
@@ -116,12 +143,17 @@ def _read_json(text: str, *, own_folder: bool) -> Contents:
 
 
 def _read_json_lines(text: str) -> Contents:
-    """Reads a log of deltas, one per line; any other JSON Lines file is ignored."""
-    try:
-        documents = [parse_json(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
+    """Reads a log of deltas, one per line, where most lines are whole; any other JSON Lines file is ignored."""
+    documents, broken = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            documents += [parse_json(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            broken.append(Rejected(_INVALID, _why(error), line[:_SHOWN], number))
+    if len(broken) >= len(documents) or not looks_like_delta(documents):
         return _IGNORED
-    return _deltas(documents, text) if looks_like_delta(documents) else _IGNORED
+    contents = _deltas(documents, text)
+    return replace(contents, rejected=(*contents.rejected, *broken))
 
 
 def _deltas(document: Any, text: str) -> Contents:
@@ -176,10 +208,14 @@ def _is_json_lines(text: str) -> bool:
     if not others.strip():
         return False
     try:
-        json.loads(first)
+        json.loads(first, parse_int=whole_number)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _unreadable(reason: str, detail: str, text: str) -> Contents:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from capibara_assets.playbooks.formats.parsed import ParsedPlaybook, RawBullet, tidy
+from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, ParsedPlaybook, RawBullet, UnfitEntry, tidy, undamaged
 
 _HEADING = re.compile(r"###\s+`(?P<id>[^`]+)`\s*$")
 _ITEM = re.compile(r"- (?:\[(?P<id>[^\]]+)\]\s*)?(?P<content>.+)$")
@@ -49,23 +49,27 @@ def read_kayba_markdown(text: str) -> ParsedPlaybook:
         elif line.strip() and not line.startswith("#"):
             parsed.reject("orphan_continuation", "the line belongs to no bullet", line, number)
     for place, entry in enumerate(entries, start=1):
-        _add(parsed, entry, place)
+        local_id = entry.local_id or f"{entry.section or 'bullet'}-{place:05d}"
+        shown = "\n".join(entry.lines)
+        try:
+            parsed.add(_bullet(entry, tidy(undamaged(local_id)), shown), shown)
+        except UnfitEntry as unfit:
+            parsed.reject(unfit.reason, unfit.detail, shown, entry.line, tidy(local_id))
     return parsed
 
 
-def _add(parsed: ParsedPlaybook, entry: _Entry, place: int) -> None:
-    """Adds an entry: its content is the text before the remarks; its counters may stand anywhere."""
-    shown = "\n".join(entry.lines)
+def _bullet(entry: _Entry, local_id: str, shown: str) -> RawBullet:
+    """The bullet of an entry: its content is the text before the remarks; its counters may stand anywhere."""
     counts = _COUNTERS.search(shown)
+    if counts and any(len(count or "") > MOST_DIGITS for count in counts.groups()):
+        raise UnfitEntry("counter", f"expected counters of at most {MOST_DIGITS} digits")
     helpful, harmful, neutral = (int(count or 0) for count in counts.groups()) if counts else (0, 0, 0)
     advice = [line for line in _COUNTERS.sub("", shown).split("\n") if not _REMARK.match(line)]
-    local_id = tidy(entry.local_id or f"{entry.section or 'bullet'}-{place:05d}")
     content = tidy("\n".join(advice))
     if not content:
-        parsed.reject("empty_content", "no advice under the id", shown, entry.line, local_id)
-        return
+        raise UnfitEntry("empty_content", "no advice under the id")
     flags = () if entry.local_id else ("generated_id",)
-    bullet = RawBullet(
+    return RawBullet(
         local_id,
         entry.section,
         content,
@@ -75,4 +79,3 @@ def _add(parsed: ParsedPlaybook, entry: _Entry, place: int) -> None:
         flags=flags,
         line=entry.line,
     )
-    parsed.add(bullet, shown)

@@ -7,6 +7,10 @@ from typing import Any
 
 MOST_DIGITS = 100
 """Counters longer than this are damage, not counts."""
+_BEYOND: int = 10**MOST_DIGITS
+DAMAGED = "\udfff\udfff"
+"""Stands for bytes that are not UTF-8: nothing that decodes holds it, and a text cut in half has one surrogate."""
+NOT_UTF8 = "invalid_utf8"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,13 @@ class ParsedPlaybook:
     _by_id: dict[str, RawBullet] = field(default_factory=dict, repr=False)
 
     def add(self, bullet: RawBullet, text: str) -> None:
-        """Adds a bullet with a new id; an exact repeat is counted, another bullet with a known id is rejected."""
+        """Adds a bullet with a new id; an exact repeat is counted, another bullet with a known id is rejected.
+
+        So is one whose `text` is damaged: nobody knows what it said.
+        """
+        if DAMAGED in text:
+            self.reject(NOT_UTF8, _UNKNOWN_BYTES, text, bullet.line, bullet.local_id)
+            return
         known = self._by_id.setdefault(bullet.local_id, bullet)
         if known is bullet:
             self.bullets.append(bullet)
@@ -78,6 +88,16 @@ class UnfitEntry(Exception):
         self.reason, self.detail = reason, detail
 
 
+_UNKNOWN_BYTES = "it holds bytes that are not UTF-8"
+
+
+def undamaged(text: str) -> str:
+    """The text. Raises UnfitEntry where bytes of it were not UTF-8."""
+    if DAMAGED in text:
+        raise UnfitEntry(NOT_UTF8, _UNKNOWN_BYTES)
+    return text
+
+
 def counter(entry: Mapping[str, Any], *names: str) -> int:
     """The first of these counters that the entry has, else 0; exact whatever its size."""
     name = next((name for name in names if name in entry), None)
@@ -86,9 +106,14 @@ def counter(entry: Mapping[str, Any], *names: str) -> int:
     value = entry[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise UnfitEntry(f"type:{name}", f"expected an integer, found {type(value).__name__}")
-    if not 0 <= value < 10**MOST_DIGITS:
+    if not is_count(value):
         raise UnfitEntry("counter", f"{name} is {str(value)[:20]}, expected 0 to 10**{MOST_DIGITS}")
     return value
+
+
+def is_count(value: int) -> bool:
+    """Whether a counter may have this value."""
+    return 0 <= value < _BEYOND
 
 
 def text_of(entry: Mapping[str, Any], name: str) -> str:
@@ -106,7 +131,11 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
 
 def tidy(text: str) -> str:
     """Text with LF line ends and without blanks at either end; lone surrogates become U+FFFD."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    return well_formed(text.replace("\r\n", "\n").replace("\r", "\n").strip())
+
+
+def well_formed(text: str) -> str:
+    """Text whose lone surrogates are U+FFFD: no table and no file can hold them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -118,13 +147,13 @@ def moment(value: Any, flags: list[str]) -> datetime | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
         read = datetime.fromisoformat(value)
+        if read.tzinfo is not None:
+            return read.astimezone(UTC)  # of the year 1 this may be a time before all times
     except (TypeError, ValueError, OverflowError, OSError):
         flags.append("unreadable_time")
         return None
-    if read.tzinfo is None:
-        flags.append("time_without_zone")
-        return read.replace(tzinfo=UTC)
-    return read.astimezone(UTC)
+    flags.append("time_without_zone")
+    return read.replace(tzinfo=UTC)
 
 
 def title_of(entry: Mapping[str, Any]) -> str | None:

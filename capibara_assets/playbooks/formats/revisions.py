@@ -9,10 +9,10 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 
 from capibara_assets.playbooks.formats.deltas import Change, Delta
-from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected
+from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, is_count
 from capibara_assets.playbooks.similarity import components, normalised
 
-_NUMBERED = re.compile(r"^(?P<prefix>.*)-(?P<number>\d+)$")
+_NUMBERED = re.compile(r"^(?P<prefix>.*)-(?P<number>\d{1,100})$")
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -181,7 +181,7 @@ def _step(
         return [replace(bullet, status=change.status, updated_at=now)]
     others = [state[name].bullet for name in change.others]
     counts = _sum([change.counts, *((each.helpful, each.harmful, each.neutral) for each in [bullet, *others])])
-    if min(counts) < 0:
+    if not all(map(is_count, counts)):
         detail = f"counters of {change.local_id} would be {counts}"
         return Rejected("counter", detail, change.shown, change.line, change.local_id)
     kept = replace(

@@ -7,9 +7,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from capibara_assets.domains import Domain
+from capibara_assets.playbooks.formats.ace_json import agent_of
 from capibara_assets.playbooks.formats.parsed import UnfitEntry
 
 _RECORD = ("graduation_score", "interactions", "successes", "success_rate")
+_MOST = 2**63 - 1
 
 
 class AgentManifest(BaseModel):
@@ -21,11 +23,13 @@ class AgentManifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     agent_id: str = Field(min_length=1, description="name of the agent")
-    interactions: int | None = Field(default=None, ge=0, le=2**63 - 1, strict=True, description="tasks attempted")
-    successes: int | None = Field(default=None, ge=0, le=2**63 - 1, strict=True, description="tasks solved")
-    success_rate: float | None = Field(default=None, ge=0, le=1, description="where successes are not given")
+    interactions: int | None = Field(default=None, ge=0, le=_MOST, strict=True, description="tasks attempted")
+    successes: int | None = Field(default=None, ge=0, le=_MOST, strict=True, description="tasks solved")
+    success_rate: float | None = Field(
+        default=None, ge=0, le=1, strict=True, description="where successes are not given"
+    )
     domain_expertise: list[Domain] = Field(default_factory=list, description="domains it knows")
-    graduation_score: float | None = Field(default=None, ge=0, le=1, description="given instead of computed")
+    graduation_score: float | None = Field(default=None, ge=0, le=1, strict=True, description="instead of computed")
 
     @model_validator(mode="after")
     def _successes_are_interactions(self) -> "AgentManifest":
@@ -87,12 +91,14 @@ def _report(document: Mapping[str, Any], total: Any, solved: Any) -> RunReport:
     for name, value in (("total_tasks", total), ("successful_tasks", solved)):
         if value is None and name == "successful_tasks":
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UnfitEntry(f"type:{name}", f"expected a whole number from 0, found {value!r}")
-    experiment, agent = document.get("experiment_id", document.get("timestamp")), document.get("agent_id")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+            raise UnfitEntry(f"type:{name}", f"expected a whole number from 0 to {_MOST}, found {value!r:.40}")
+    if solved is not None and solved > total:
+        raise UnfitEntry("agent", f"successful_tasks {solved} exceed total_tasks {total}")
+    experiment = document.get("experiment_id", document.get("timestamp"))
     return RunReport(
         experiment=experiment if isinstance(experiment, str) else "",
-        agent_id=agent if isinstance(agent, str) and agent else None,
+        agent_id=agent_of(document),
         interactions=total,
         successes=solved,
     )

@@ -29,7 +29,7 @@ def read_toon(text: str) -> ParsedPlaybook:
     expected = rows = header_line = 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if opening := _HEADER.match(line):
-            header, header_line, expected = opening, number, expected + int(opening["count"])
+            header, header_line, expected = opening, number, expected + int(opening["count"][:MOST_DIGITS])
         elif header is not None and header["fields"] and line[:1] in (" ", "\t") and line.strip():
             rows += 1
             try:
