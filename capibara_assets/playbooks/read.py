@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.playbooks.formats.detection import read_contents
 from capibara_assets.playbooks.formats.parsed import Rejected
 from capibara_assets.playbooks.formats.revisions import DeltaFile, Revisions, Snapshot, revise
+from capibara_assets.playbooks.places import Places, places_of
 from capibara_assets.playbooks.rows import Redact, ScannedFile, bullet_row, file_row, quarantined_row, run_rows
 from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.playbooks.similarity import components, normalised
@@ -72,24 +73,19 @@ def read_playbooks(folder: Path, *, redact: Redact = str, redact_name: Redact = 
 
 def _tables(files: list[ScannedFile], redact: Redact, redact_name: Redact) -> Playbooks:
     row_of = partial(bullet_row, redact=redact, redact_name=redact_name)
-    # a manifest file holds for its folder, a manifest inside a playbook for that playbook alone
-    manifests = {
-        str(PurePosixPath(file.path).parent): file.contents.manifest.agent_id
-        for file in files
-        if file.contents.manifest is not None and file.contents.parsed is None
-    }
-    repeats = _repeats(files, manifests)
+    places = places_of(files, redact_name)
+    repeats = _repeats(files, places)
     fresh = [file for file in files if file.path not in repeats]
-    agents = _agents(fresh, manifests)
-    revisions = _revisions(fresh, manifests, agents)
+    agents = _agents(fresh, places)
+    revisions = _revisions(fresh, places, agents)
     agents |= {path: revised.agent_id for path, revised in revisions.items()}
-    agents = {path: redact_name(agent) for path, agent in agents.items()}
     rows: dict[str, list[Bullet]] = {}
     rejected: dict[str, list[Rejected]] = {}
     for file in fresh:
         parsed, revised = file.contents.parsed, revisions.get(file.path)
         rows[file.path] = [row_of(file, raw, agents[file.path]) for raw in (parsed.bullets if parsed else ())]
         rejected[file.path] = [*file.contents.rejected, *(parsed.rejected if parsed else ())]
+        rejected[file.path] += [places.rejected[file.path]] if file.path in places.rejected else []
         if revised is not None:
             rows[file.path] += [row_of(file, each.bullet, agents[file.path], each.replaces) for each in revised.bullets]
             rejected[file.path] += revised.rejected
@@ -115,7 +111,7 @@ def _tables(files: list[ScannedFile], redact: Redact, redact_name: Redact) -> Pl
                 for file in files
             ],
         ),
-        runs=table(AgentRun, [row for file in fresh for row in run_rows(file, _runner(file, fresh, agents))]),
+        runs=table(AgentRun, [row for file in fresh for row in run_rows(file, _runner(file, fresh, places, agents))]),
     )
 
 
@@ -137,26 +133,18 @@ def _scan(path: Path, root: Path, folder: Path, redact_name: Redact, *, own_fold
     )
 
 
-def _repeats(files: list[ScannedFile], manifests: dict[str, str]) -> set[str]:
+def _repeats(files: list[ScannedFile], places: Places) -> set[str]:
     """Paths of playbooks, deltas and runs with the same bytes as an earlier file of the same agent."""
     seen: set[tuple[str | None, str]] = set()
     repeats: set[str] = set()
     for file in files:
         if file.contents.parsed is None and file.contents.run is None and not file.contents.deltas:
             continue
-        key = (_manifest_agent(file.path, manifests), file.digest)
+        key = (places.agents.get(file.path), file.digest)
         if key in seen:
             repeats.add(file.path)
         seen.add(key)
     return repeats
-
-
-def _manifest_agent(path: str, manifests: Mapping[str, str]) -> str | None:
-    """The agent in the manifest of the nearest folder upwards. `manifests`: folder -> agent id ("." is the root)."""
-    for folder in PurePosixPath(path).parents:
-        if str(folder) in manifests:
-            return manifests[str(folder)]
-    return None
 
 
 def _agents_by_content(contents: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -180,44 +168,44 @@ def _agents_by_content(contents: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {paths[place]: paths[group[0]] for group in components(len(paths), sorted(pairs)) for place in group}
 
 
-def _agents(files: list[ScannedFile], manifests: dict[str, str]) -> dict[str, str]:
+def _agents(files: list[ScannedFile], places: Places) -> dict[str, str]:
     """Path -> agent, for every file with bullets or a manifest."""
-    known: dict[str, str] = {}
-    anonymous: dict[str, list[str]] = {}
-    for file in files:
-        parsed, manifest = file.contents.parsed, file.contents.manifest
-        if manifest is not None:
-            known[file.path] = manifest.agent_id
-        elif parsed is not None:
-            if agent := _manifest_agent(file.path, manifests) or parsed.agent_id:
-                known[file.path] = agent
-            elif parsed.bullets:
-                anonymous[file.path] = [bullet.content for bullet in parsed.bullets]
+    known = {
+        file.path: places.agents[file.path]
+        for file in files
+        if file.path in places.agents and (file.contents.parsed is not None or file.contents.manifest is not None)
+    }
+    anonymous = {
+        file.path: [bullet.content for bullet in file.contents.parsed.bullets]
+        for file in files
+        if file.path not in places.agents and file.contents.parsed is not None and file.contents.parsed.bullets
+    }
     return known | _agents_by_content(anonymous)
 
 
-def _revisions(files: list[ScannedFile], manifests: dict[str, str], agents: dict[str, str]) -> dict[str, Revisions]:
+def _revisions(files: list[ScannedFile], places: Places, agents: dict[str, str]) -> dict[str, Revisions]:
     snapshots = [
         Snapshot(file.path, agents[file.path], tuple(file.contents.parsed.bullets))
         for file in files
         if file.contents.parsed is not None and file.path in agents
     ]
     deltas = [
-        DeltaFile(file.path, file.contents.deltas, _manifest_agent(file.path, manifests) or _named(file))
+        DeltaFile(file.path, file.contents.deltas, places.agents.get(file.path))
         for file in files
         if file.contents.deltas
     ]
-    return revise(snapshots, deltas)
+    return revise(snapshots, deltas, places.may_speak)
 
 
-def _named(file: ScannedFile) -> str | None:
-    return next((delta.agent_id for delta in file.contents.deltas if delta.agent_id is not None), None)
+def _runner(file: ScannedFile, files: Iterable[ScannedFile], places: Places, agents: dict[str, str]) -> str | None:
+    """The agent of a manifest or run report: named in it, or that of playbooks with the experiment's id in their paths.
 
-
-def _runner(file: ScannedFile, files: Iterable[ScannedFile], agents: dict[str, str]) -> str | None:
-    """The agent of a run report: named in it, or the agent of playbooks with the experiment's id in their paths."""
+    Where several are, the one counts that a file states.
+    """
     run = file.contents.run
-    if run is None or run.agent_id is not None:
-        return run.agent_id if run is not None else None
-    written = {agents[f.path] for f in files if run.experiment and run.experiment in f.path and f.path in agents}
+    if run is None or file.path in places.agents:
+        return places.agents.get(file.path)
+    near = [f.path for f in files if run.experiment and run.experiment in f.path and f.path in agents]
+    written = {agents[path] for path in near if places.may_speak(file.path, agents[path])}
+    written = {agent for agent in written if agent in places.homes} or written
     return written.pop() if len(written) == 1 else None

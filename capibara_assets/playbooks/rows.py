@@ -124,7 +124,7 @@ def run_rows(file: ScannedFile, agent: str | None) -> list[AgentRun]:
             AgentRun(
                 run_id=file.path,
                 kind="manifest",
-                agent_id=manifest.agent_id,
+                agent_id=agent,
                 interactions=manifest.interactions,
                 successes=manifest.successes,
                 success_rate=manifest.success_rate,

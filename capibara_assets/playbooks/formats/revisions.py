@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -73,17 +73,24 @@ class _Held:
     row: str
 
 
-def revise(snapshots: Sequence[Snapshot], files: Sequence[DeltaFile]) -> dict[str, Revisions]:
+def revise(
+    snapshots: Sequence[Snapshot],
+    files: Sequence[DeltaFile],
+    may_speak: Callable[[str, str], bool],
+) -> dict[str, Revisions]:
     """Applies every delta to the playbook as it was at its time; returns path of the delta file -> changes.
 
     A delta belongs to the agent that it or its manifest names. Else it forms a chain with those of its folder that name
     the same bullets, and the chain belongs to the agent whose playbook holds most of these (the nearest folder decides
     among equals), else to a playbook that begins with it. Undated deltas come last, by file name. A delta that is older
     than every snapshot is in them already: only what it adds is kept. Does not depend on the order of the arguments.
+
+    Args:
+        may_speak: whether a delta at a path that names no agent can be one of this agent's.
     """
     by_agent: dict[str, list[DeltaFile]] = {}
     for chain in _chains(sorted(files, key=lambda each: each.path)):
-        by_agent.setdefault(_owner(chain, snapshots), []).extend(chain)
+        by_agent.setdefault(_owner(chain, snapshots, may_speak), []).extend(chain)
     by_path: dict[str, Revisions] = {}
     for agent, owned in by_agent.items():
         own = [snapshot for snapshot in snapshots if snapshot.agent_id == agent]
@@ -93,18 +100,20 @@ def revise(snapshots: Sequence[Snapshot], files: Sequence[DeltaFile]) -> dict[st
 
 def _chains(files: list[DeltaFile]) -> list[list[DeltaFile]]:
     """Groups delta files that change the same playbook, by the agent or the bullets that they name."""
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str | None, str], int] = {}
     pairs: list[tuple[int, int]] = []
     for place, file in enumerate(files):
         folder = str(PurePosixPath(file.path).parent)
-        keys = [("agent", file.agent_id)] if file.agent_id is not None else [(folder, name) for name in file.ids]
+        keys: list[tuple[str | None, str]] = [(folder, name) for name in file.ids]
+        if file.agent_id is not None:
+            keys = [(None, file.agent_id)]
         for key in keys:
             if first.setdefault(key, place) != place:
                 pairs.append((first[key], place))
     return [[files[place] for place in group] for group in components(len(files), pairs)]
 
 
-def _owner(chain: list[DeltaFile], snapshots: Sequence[Snapshot]) -> str:
+def _owner(chain: list[DeltaFile], snapshots: Sequence[Snapshot], may_speak: Callable[[str, str], bool]) -> str:
     if chain[0].agent_id is not None:
         return chain[0].agent_id
     named = frozenset[str]().union(*(file.ids for file in chain))
@@ -114,7 +123,7 @@ def _owner(chain: list[DeltaFile], snapshots: Sequence[Snapshot]) -> str:
         agent = snapshot.agent_id
         held[agent] = max(held[agent], len(named & {bullet.local_id for bullet in snapshot.bullets}))
         near[agent] = max(near.get(agent, 0), _common(chain[0].path, snapshot.path))
-    candidates = [agent for agent, count in held.items() if count > 0]
+    candidates = [agent for agent, count in held.items() if count > 0 and may_speak(chain[0].path, agent)]
     best = min(candidates, key=lambda agent: (-held[agent], -near[agent], agent), default=None)
     return best if best is not None else chain[0].path
 
