@@ -6,14 +6,16 @@ first path that states it there, and is told in the quarantine. Where two folder
 tells which was first: then neither has the id.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import PurePosixPath
 
 from capibara_assets.playbooks.formats.parsed import Rejected
 from capibara_assets.playbooks.rows import Redact, ScannedFile
+
+_SHOWN = 3  # folders that a detail names
 
 
 class _Weight(IntEnum):
@@ -70,12 +72,12 @@ def places_of(files: Sequence[ScannedFile], redact_name: Redact) -> Places:
     rejected: dict[str, Rejected] = {}
     for agent, group in groupby(sorted(claims, key=lambda claim: (claim.agent_id, claim.path)), _agent_of):
         stated = list(group)
-        tops = _tops(stated, named.get(agent))
-        home_of = {claim.path: _home(claim, tops) for claim in stated}
+        tops = dict.fromkeys(_tops(stated, named.get(agent)))
+        first: dict[str, str] = {}
         for claim in stated:
-            home = home_of[claim.path]
-            own = tops == [home]
-            name = agent if own else next(path for path, its in home_of.items() if its == home)
+            home = _home(claim, tops)
+            own = tops == {home: None}
+            name = agent if own else first.setdefault(home, claim.path)
             agents[claim.path], homes[name] = name, home
             if claim.stated and not own:
                 rejected[claim.path] = _elsewhere(claim, tops, name)
@@ -84,7 +86,7 @@ def places_of(files: Sequence[ScannedFile], redact_name: Redact) -> Places:
 
 def _claims(file: ScannedFile, manifests: Mapping[str, str], redact_name: Redact) -> list[_Claim]:
     contents = file.contents
-    folder = next((str(each) for each in PurePosixPath(file.path).parents if str(each) in manifests), None)
+    folder = next((each for each in _above(file.path) if each in manifests), None)
     own, weight = None, _Weight.RECORD
     if contents.parsed is not None:
         own, weight = contents.parsed.agent_id, _Weight.ADVICE if contents.parsed.bullets else _Weight.RECORD
@@ -110,21 +112,23 @@ def _tops(claims: Sequence[_Claim], named: str | None) -> list[str]:
         return ["."]  # nothing that could be taken over
     other = {named} if named is not None else set()
     folders = other | {claim.folder for claim in claims if claim.weight >= min(strongest, _Weight.RECORD)}
-    tops = [folder for folder in sorted(folders) if not any(folder != o and _within(folder, o) for o in folders)]
+    tops = [folder for folder in sorted(folders) if folders.isdisjoint(_above(folder))]
     advised = other | {claim.folder for claim in claims if claim.weight == _Weight.ADVICE}
-    return [top for top in tops if any(_within(folder, top) for folder in advised)] or tops
+    holding = {each for folder in advised for each in (folder, *_above(folder))}
+    return [top for top in tops if top in holding] or tops
 
 
-def _home(claim: _Claim, tops: Sequence[str]) -> str:
+def _home(claim: _Claim, tops: Collection[str]) -> str:
     """The agent's folder for which the file speaks, else that of what states the agent."""
-    if len(tops) == 1 and _speaks_for(claim.path, tops[0]):
-        return tops[0]
-    return next((top for top in tops if _within(claim.path, top)), claim.folder)
+    if len(tops) == 1 and _speaks_for(claim.path, *tops):
+        return next(iter(tops))
+    return next((folder for folder in _above(claim.path) if folder in tops), claim.folder)
 
 
-def _elsewhere(claim: _Claim, tops: Sequence[str], name: str) -> Rejected:
+def _elsewhere(claim: _Claim, tops: Collection[str], name: str) -> Rejected:
+    shown = " and ".join([*islice(tops, _SHOWN), *(["others"] if len(tops) > _SHOWN else [])])
     first = "it belongs there" if len(tops) == 1 else "which was first is unknown"
-    detail = f"agent {claim.agent_id} is stated in {' and '.join(tops)}, {first}: read as an agent of its own, {name}"
+    detail = f"agent {claim.agent_id} is stated in {shown}, {first}: read as an agent of its own, {name}"
     return Rejected("agent_elsewhere", detail, claim.agent_id, locator="agent_id")
 
 
@@ -134,6 +138,11 @@ def _agent_of(claim: _Claim) -> str:
 
 def _folder(path: str) -> str:
     return str(PurePosixPath(path).parent)
+
+
+def _above(path: str) -> list[str]:
+    """The folders above a file or folder, from the nearest to the top."""
+    return [str(folder) for folder in PurePosixPath(path).parents]
 
 
 def _speaks_for(path: str, home: str) -> bool:

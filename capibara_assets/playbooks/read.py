@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.playbooks.formats.detection import read_contents
-from capibara_assets.playbooks.formats.parsed import Rejected
+from capibara_assets.playbooks.formats.detection import Contents, read_contents
+from capibara_assets.playbooks.formats.parsed import Rejected, well_formed
 from capibara_assets.playbooks.formats.revisions import DeltaFile, Revisions, Snapshot, revise
 from capibara_assets.playbooks.places import Places, places_of
 from capibara_assets.playbooks.rows import Redact, ScannedFile, bullet_row, file_row, quarantined_row, run_rows
@@ -67,8 +67,11 @@ def read_playbooks(folder: Path, *, redact: Redact = str, redact_name: Redact = 
         raise InputError(f"no folder {folder}: give the folder that holds playbooks/ and e2b_logs/")
     own = (folder / PLAYBOOKS).is_dir()
     root = folder / PLAYBOOKS if own else folder
-    files = [_scan(path, root, folder, redact_name, own_folder=own) for path in _paths(root)]
-    return _tables([file for file in files if own or file.contents.status != "ignored"], redact, redact_name)
+    scanned = (_scan(path, root, folder, redact_name, own_folder=own) for path in _paths(root))
+    # names that are not UTF-8 may become the same one, or that of a file whose name is
+    files = {file.path: file for file in sorted(scanned, key=lambda file: file.contents.status == "read")}
+    kept = [files[path] for path in sorted(files) if own or files[path].contents.status != "ignored"]
+    return _tables(kept, redact, redact_name)
 
 
 def _tables(files: list[ScannedFile], redact: Redact, redact_name: Redact) -> Playbooks:
@@ -123,13 +126,17 @@ def _paths(root: Path) -> list[Path]:
 
 
 def _scan(path: Path, root: Path, folder: Path, redact_name: Redact, *, own_folder: bool) -> ScannedFile:
-    data = path.read_bytes()
+    data, named = path.read_bytes(), path.relative_to(root).as_posix()
+    contents = read_contents(data, own_folder=own_folder)
+    if well_formed(named) != named and contents.status != "ignored":
+        said = Rejected("invalid_name", "the path of the file is not UTF-8", well_formed(named))
+        contents = Contents("unreadable", "quarantined", rejected=(said,))
     return ScannedFile(
-        path=redact_name(path.relative_to(root).as_posix()),
-        shown=redact_name(path.relative_to(folder).as_posix()),
+        path=redact_name(well_formed(named)),
+        shown=redact_name(well_formed(path.relative_to(folder).as_posix())),
         size=len(data),
         digest=sha256_bytes(data),
-        contents=read_contents(data, own_folder=own_folder),
+        contents=contents,
     )
 
 

@@ -7,9 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capibara_assets.playbooks.formats.detection import read_contents
 from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.history import advice_of
+from capibara_assets.playbooks.places import places_of
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
+from capibara_assets.playbooks.rows import ScannedFile
 
 RECORD = {"agent_id": "victim", "interactions": 400, "successes": 390}
 BULLETS = [
@@ -164,3 +167,11 @@ def test_agents_of_one_folder_and_agents_without_a_playbook_are_as_they_were(tmp
     assert set(found.runs["agent_id"]) == {"runner", "ada", "bob"}
     helpful = {each.agent_id: each.helpful for each in advice_of(found.bullets) if each.bullet["local_id"] == "v-1"}
     assert helpful == {"ada": 30, "bob": 31} and "cat" in set(found.bullets["agent_id"])
+
+
+def test_an_id_that_thousands_of_folders_state_is_told_shortly_and_soon(tmp_path: Path) -> None:
+    contents = read_contents(json.dumps({"agent_id": "victim", "bullets": BULLETS}).encode(), own_folder=True)
+    names = [f"{number}/p.json" for number in range(20_000)]
+    places = places_of([ScannedFile(name, name, 1, name, contents) for name in names], str)
+    assert dict(places.agents) == {name: name for name in names}
+    assert max(len(each.detail) for each in places.rejected.values()) < 200

@@ -1,6 +1,7 @@
 """Damage costs the entry that it is in: bytes that are not UTF-8, absurd numbers and times, half surrogate pairs."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,13 @@ def test_a_document_that_is_cut_is_no_log_of_its_lines(tmp_path: Path) -> None:
     found = read(tmp_path, {"p.json": BOOK, "tags.json": cut})
     assert found.bullets["helpful"].to_list() == [1]
     assert rejected(found) == [(0, "", "invalid_json")]
+
+
+def test_a_name_that_is_no_utf8_costs_its_file(tmp_path: Path) -> None:
+    read(tmp_path, {"a.json": BOOK, "caf\ufffd.json": {"bullets": {"b-1": {"content": "Another"}}}})
+    for name in (b"caf\xe9.json", b"caf\xea.json"):
+        (tmp_path / "playbooks" / os.fsdecode(name)).write_text(json.dumps(BOOK))
+    found = read(tmp_path, {"caf\u00e9.json": {"bullets": {"c-1": {"content": "A third"}}}})
+    assert sorted(found.bullets["bullet_id"]) == ["a.json/a-1", "caf\u00e9.json/c-1", "caf\ufffd.json/b-1"]
+    (tmp_path / "playbooks" / "caf\ufffd.json").unlink()
+    assert [reason for _, _, reason in rejected(read(tmp_path, {}))] == ["invalid_name"]
