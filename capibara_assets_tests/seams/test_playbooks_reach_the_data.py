@@ -1,7 +1,9 @@
 """Advice that logged solutions followed becomes *apply* examples: from playbook and log files to exported lines."""
 
 import json
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,13 @@ _APART = (
 )
 
 
+def printed(code: str) -> str:
+    """What code prints: it is run again, and has to print what was recorded."""
+    with redirect_stdout(StringIO()) as shown:
+        exec(code, {})
+    return shown.getvalue()
+
+
 def write_experience(folder: Path) -> Path:
     """Thirty solved tasks: two follow COUNTED, one uses the same names in another way, one is recorded with PROSE."""
     (folder / "e2b_logs").mkdir(parents=True)
@@ -59,7 +68,7 @@ def write_experience(folder: Path) -> Path:
                 "timestamp": f"2026-10-20T10:{n:02d}:00.000Z", "template_id": "code-interpreter-v1",
                 "language": "python", "code": code,
                 "task": f"Write `task_{n}`, which does step {n} of the {noun}s of the harbour.",
-                "execution": {"results": [], "logs": json.dumps({"stdout": ["1\n"], "stderr": []}), "error": None},
+                "execution": {"results": [], "logs": json.dumps({"stdout": [printed(code)], "stderr": []}), "error": None},
                 "execution_count": 1, "duration_ms": 2.0, "timeout_s": 10, "agent_id": "ada",
                 "bullet_ids": ["str-00003"] if n == 21 else [],
             }
