@@ -68,7 +68,9 @@ def write_experience(folder: Path) -> Path:
                 "timestamp": f"2026-10-20T10:{n:02d}:00.000Z", "template_id": "code-interpreter-v1",
                 "language": "python", "code": code,
                 "task": f"Write `task_{n}`, which does step {n} of the {noun}s of the harbour.",
-                "execution": {"results": [], "logs": json.dumps({"stdout": [printed(code)], "stderr": []}), "error": None},
+                "execution": {
+                    "results": [], "logs": json.dumps({"stdout": [printed(code)], "stderr": []}), "error": None,
+                },
                 "execution_count": 1, "duration_ms": 2.0, "timeout_s": 10, "agent_id": "ada",
                 "bullet_ids": ["str-00003"] if n == 21 else [],
             }
