@@ -1,5 +1,6 @@
 """Answers of all kinds of contenders: same seeds and budget, resumed after kill -9, never made twice."""
 
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -190,7 +191,7 @@ def test_a_torn_last_line_is_made_again_and_a_damaged_one_is_an_error(base: Base
 
 
 def test_an_answer_that_was_edited_is_made_again_and_those_beside_it_are_kept(
-    base: Base, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: Base, tmp_path: Path, logged: io.StringIO
 ):
     contender, journal = ModelContender("base", base), tmp_path / "answers.jsonl"
     whole = answer_items(contender, items(4), SHORT, journal)
@@ -202,7 +203,7 @@ def test_an_answer_that_was_edited_is_made_again_and_those_beside_it_are_kept(
     said = (
         f"{journal}: 1 damaged line left out (first: line 2: its checksum does not fit); what was there is made again"
     )
-    assert said in capsys.readouterr().err
+    assert said in logged.getvalue()
     assert answer_items(contender, items(4), SHORT, journal).speed.answers == 0, "kept for the next one"
 
 
