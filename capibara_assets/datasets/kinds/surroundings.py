@@ -69,13 +69,9 @@ def surroundings(
         pieces = _with_former(evidence, failing, codes[1], pieces)
     pieces = _in_order(evidence, execution_id, [*pieces, *older])
     fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
-    lacking = (
-        CUT
-        if len(fitting) < len(pieces)
-        else MENDED
-        if failing and _mends(evidence, failing, codes[1], pieces)
-        else None
-    )
+    lacking = CUT if len(fitting) < len(pieces) else None
+    if failing and _mends(evidence, failing, codes[1], pieces):
+        lacking = lacking or MENDED
     session, position = evidence.place(execution_id)
     files = files_shown(session, position, codes)
     schema = ShownSchema("")
