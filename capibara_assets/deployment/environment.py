@@ -23,7 +23,7 @@ from capibara_assets.deployment.file import (
     read_deployment,
 )
 from capibara_assets.deployment.home import kept_experience
-from capibara_assets.deployment.locations import resources_root
+from capibara_assets.deployment.locations import resources_root, shipped_experience
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError, clause
 
@@ -261,7 +261,7 @@ def _experience(choose: _Chooser, file: DeploymentFile, home: Path) -> str:
     folder = choose("EXPERIENCE", "experience.folder", file.experience.folder)
     if not folder and (folder := kept_experience(home)):
         choose.note("experience.folder", folder, "home")
-    return folder or str(resources_root() / "experience")
+    return folder or shipped_experience()
 
 
 def _hardware(choose: _Chooser, section: HardwareSection) -> tuple[DomainHardware, dict[str, DomainHardware]]:

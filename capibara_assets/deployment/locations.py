@@ -18,3 +18,8 @@ def resources_root() -> Path:
         if candidate.is_dir():
             return candidate
     raise InputError(f"no resources/ beside or inside {package}: reinstall capibara-assets")
+
+
+def shipped_experience() -> str:
+    """The folder of the experience that ships. Raises InputError as `resources_root`."""
+    return str(resources_root() / "experience")

@@ -6,7 +6,7 @@ from typing import Any
 
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.home import EXPERIENCE, FOLDER, kept_experience
-from capibara_assets.deployment.locations import resources_root
+from capibara_assets.deployment.locations import shipped_experience
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import parse_json, why_not_json, write_json_atomic
@@ -23,7 +23,7 @@ def keep_record(deployment: Deployment, record: dict[str, Any]) -> None:
 def keep_experience(deployment: Deployment, location: str) -> None:
     """Store where a run's experience lies, for later commands in this home; nothing for what ships, which may move."""
     place = deployment.home / EXPERIENCE
-    if location == str(resources_root() / "experience"):
+    if location == shipped_experience():
         place.unlink(missing_ok=True)
     elif location != kept_experience(deployment.home):
         write_json_atomic(place, {FOLDER: location})

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from capibara_assets.datasets.code.sessions import Row, definitions, needed
+from capibara_assets.executions.patterns.attempts import HORIZON
 from capibara_assets.executions.patterns.similarity import similarity, tokens
 
 _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
@@ -47,21 +48,19 @@ def asked_otherwise(session: Sequence[Row]) -> set[str]:
 
     One that states its question itself is an attempt of its own, as the dialects of a benchmark are.
     """
-    found: set[str] = set()
     asked = [
-        row for row in session if row["language"] == "sql" and row["outcome"] == "ok" and _QUERY.match(row["code"])
+        (row["execution_id"], row["task"], _rows(row), tokens(row["code"]))
+        for row in session
+        if row["language"] == "sql" and row["outcome"] == "ok" and _QUERY.match(row["code"])
     ]
-    for position, row in enumerate(asked):
-        words = tokens(row["code"])
-        found |= {
-            row["execution_id"]
-            for later in asked[position + 1 :]
-            if later["task"] == row["task"]
-            and _rows(later) != _rows(row)
-            and words != (others := tokens(later["code"]))
-            and similarity(words, others) >= _ALIKE
-        }
-    return found
+    return {
+        name
+        for position, (name, task, rows, words) in enumerate(asked)
+        if any(
+            of == task and shown != rows and others != words and similarity(words, others) >= _ALIKE
+            for _, of, shown, others in asked[position + 1 : position + 1 + HORIZON]
+        )
+    }
 
 
 def _rows(row: Row) -> list[list[str]]:

@@ -54,9 +54,8 @@ def derive(
     sound = [one for one in solved_cells(evidence) if not any(row["execution_id"] in unsound for row in one.rows)]
     solved = sorted(sound, key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
     more = _MORE_BUGS if domain == Domain.DEBUG else 0
-    over = {
-        name for session in evidence.sessions for name in superseded(session) | refuted(session)
-    }  # not the last word
+    # their authors went on, or an assertion told that they are wrong
+    over = {name for session in evidence.sessions for name in superseded(session) | refuted(session)}
     most = [0 if one.row["execution_id"] in over else wanted.tried + 2 * more for one in solved]
     bugs = [injected.trial_of(one, wanted.bugs, tried) for one, tried in zip(solved, most, strict=True)]
     bugs = bugs[: _within(wanted.executions, bugs)]

@@ -65,12 +65,13 @@ def surroundings(
     pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
     pieces = _less_of_failed(pieces, [code for code in codes if code[1] == codes[0][1]])
     older = [] if failing else _older_versions(evidence, execution_id, codes[0], pieces)
+    had = () if failing is None else context.pieces if failing == execution_id else evidence.context(failing).pieces
     if failing and codes[0][1] != "sql":
-        pieces = _with_former(evidence, failing, codes[1], pieces)
+        pieces = _with_former(had, codes[1], pieces)
     pieces = _in_order(evidence, execution_id, [*pieces, *older])
     fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
     lacking = CUT if len(fitting) < len(pieces) else None
-    if failing and _mends(evidence, failing, codes[1], pieces):
+    if failing and _mends(evidence, failing, had, codes[1], pieces):
         lacking = lacking or MENDED
     session, position = evidence.place(execution_id)
     files = files_shown(session, position, codes)
@@ -104,11 +105,11 @@ def _less_of_failed(pieces: Sequence[Piece], codes: Sequence[tuple[str, str]]) -
     return kept[::-1]
 
 
-def _with_former(evidence: Evidence, failing: str, code: tuple[str, str], pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces with what failed code needs besides of its session, such as the versions that its repair mends."""
+def _with_former(had: Sequence[Piece], code: tuple[str, str], pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces with what failed code needs besides of what it had, such as the versions that its repair mends."""
     bound = frozenset[str]().union(*(_names(piece.text, code[1]).bound for piece in pieces))
     wanted, listed = _names(*code).needed - bound, list(pieces)
-    for piece in reversed(evidence.context(failing).pieces):
+    for piece in reversed(had):
         names = _names(piece.text, code[1])
         if not names.bound & wanted or piece.row["language"] != code[1]:
             continue
@@ -127,12 +128,13 @@ def _together(pieces: Sequence[Piece]) -> Piece:
     return replace(pieces[0], text=text)
 
 
-def _mends(evidence: Evidence, failing: str, code: tuple[str, str], pieces: Sequence[Piece]) -> bool:
+def _mends(
+    evidence: Evidence, failing: str, had: Sequence[Piece], code: tuple[str, str], pieces: Sequence[Piece]
+) -> bool:
     """Whether what a failed cell needed, and had, is bound anew by earlier code of the cell that followed it."""
     session, position = evidence.place(failing)
     since = {row["execution_id"] for row in session[position + 1 :]}
-    had = frozenset[str]().union(*(_names(one.text, code[1]).bound for one in evidence.context(failing).pieces))
-    needed = _names(*code).needed & had
+    needed = _names(*code).needed & frozenset[str]().union(*(_names(one.text, code[1]).bound for one in had))
     return any(piece.row["execution_id"] in since and needed & _names(piece.text, code[1]).bound for piece in pieces)
 
 

@@ -54,7 +54,7 @@ _QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
 _PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
 _PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
 _FORMAT = re.compile(r"(?:%[A-Za-z][-/: .T]?)+(?:01)?")  # of a date
-_ADDED = re.compile(r"\b(ROUND|COALESCE|IFNULL)\s*\(", re.IGNORECASE)
+_ADDED = re.compile(r"\b(ROUND|COALESCE|IFNULL)\s*\(")  # in capitals
 _ADDED_FOR = {"ROUND": _ROUNDS, "COALESCE": _ON_MISSING, "IFNULL": _ON_MISSING}
 _KEY = re.compile(r"^(?:id|ID|Id)$|_(?:id|ID)$|[a-z]I[dD]$")
 _STEM = 4  # letters by which forms of a word are known
@@ -114,9 +114,7 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     asked = candidate.prompt
     if candidate.kind == "repair":
         failing = candidate.failing or ""
-        if _orders_nulls(candidate):
-            return NEEDLESS
-        if _adds_a_function(candidate):
+        if _orders_nulls(candidate) or _adds_a_function(candidate):
             return NEEDLESS
         if _cuts_a_name(failing, candidate.answer, section(asked, ERROR)):
             return NEEDLESS
@@ -142,11 +140,9 @@ def _orders_nulls(candidate: ExampleCandidate) -> bool:
 
 def _adds_a_function(candidate: ExampleCandidate) -> bool:
     """Whether a repair also rounds or replaces NULL, of which its prompt says nothing."""
-    added = {name.upper() for name in _ADDED.findall(candidate.answer)} - {
-        name.upper() for name in _ADDED.findall(candidate.failing or "")
-    }
+    before, after = (set(_ADDED.findall(code.upper())) for code in (candidate.failing or "", candidate.answer))
     told = f"{stated(candidate.prompt)}\n{section(candidate.prompt, ERROR)}"
-    return any(not _ADDED_FOR[name].search(told) for name in added)
+    return any(not _ADDED_FOR[name].search(told) for name in after - before)
 
 
 def _cuts_a_name(failing: str, answer: str, error: str) -> bool:

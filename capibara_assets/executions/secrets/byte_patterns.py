@@ -11,6 +11,8 @@ from re import _constants as op  # type: ignore[attr-defined]  # the parser of `
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+VERSION = 1
+"""Of what `byte_pattern` writes: automata are kept under it. A change of its results raises it (a test compares)."""
 _Item = tuple[Any, Any]  # (opcode, argument)
 _ASCII = range(128)
 _WORD = frozenset(code for code in _ASCII if chr(code).isalnum() or chr(code) == "_")

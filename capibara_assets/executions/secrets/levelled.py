@@ -17,14 +17,15 @@ _ENDS = "&()<>|;,{}[]"
 _INSIDE = {"'": _ENDS + '"`\\$', '"': _ENDS + "'", "`": _ENDS + "\"'", "": _ENDS}
 _HARD = re.escape("".join(sorted(set("".join(_INSIDE.values()) + ":=+~_-" + SIGN))))
 #: What nearly all values have that are drawn at random, or of a word and a number; a sign may stand within.
-_DRAWN = rf"[A-Za-z][{_HARD}]?[0-9]+(?:[{_HARD}][0-9]*)?[A-Za-z]"
+_DIGITS = rf"[{_HARD}]?[0-9]+(?:[{_HARD}][0-9]*)?"
+_DRAWN = rf"[A-Za-z]{_DIGITS}[A-Za-z]"
 _MIXED = rf"(?:{_DRAWN}|[a-z]{{2}}[{_HARD}][0-9]{{3}})"
 _MIX, _MINGLED = re.compile(_MIXED), re.compile(_DRAWN)
 _WORD = "[^\\s\"'`]*"
 #: What is drawn, or chosen, with a capital before it, in it or behind it: half of the lines of code end in the rest.
 _WITH_CAPITAL = (
     rf"(?:[A-Z]{_WORD}{_MIXED}|{_MIXED}{_WORD}[A-Z]"
-    rf"|[A-Z]{_DRAWN.removeprefix('[A-Za-z]')}|{_DRAWN.removesuffix('[A-Za-z]')}[A-Z])"
+    rf"|[A-Z]{_DIGITS}[A-Za-z]|[A-Za-z]{_DIGITS}[A-Z])"
 )
 #: Found in every text of which the view differs (a property test checks that).
 MAY_BE_LEVELLED = (

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import hyperscan
 
-from capibara_assets.executions.secrets import byte_patterns
-from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
+from capibara_assets.executions.secrets.byte_patterns import VERSION, byte_pattern, folded
 from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import (
@@ -95,8 +94,7 @@ def _database(patterns: Sequence[tuple[str, int]]) -> hyperscan.Database:
 
     It is kept under what the patterns are made from, because writing them as bytes takes half a second by itself.
     """
-    origin = repr((sys.version, list(patterns))).encode() + Path(byte_patterns.__file__).read_bytes()
-    digest = hashlib.sha256(origin).hexdigest()[:16]
+    digest = hashlib.sha256(repr((VERSION, sys.version, list(patterns))).encode()).hexdigest()[:16]
     kept = _KEPT / f"prefilter-{digest}.vectorscan"
     try:
         return hyperscan.loadb(kept.read_bytes(), hyperscan.HS_MODE_BLOCK)

@@ -1,5 +1,6 @@
 """Whatever a Python expression matches in a text, its pattern over bytes matches, too."""
 
+import hashlib
 import re
 
 import hyperscan
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
+from capibara_assets.executions.secrets.byte_patterns import VERSION, byte_pattern, folded
 
 LETTERS = "aAiIkKsS zé É9_\nß密ıſ\u212aİñÑς-"
 CLASSES = [
@@ -102,3 +103,13 @@ def test_letters_beyond_ascii(expression: str, text: str) -> None:
 )
 def test_a_pattern_is_not_much_wider(expression: str, text: str) -> None:
     assert not found(expression, 0, text)
+
+
+def test_a_change_of_what_is_written_raises_the_version() -> None:
+    around = [r"\b", "(?<=a)", "(?<!s)", "(?=[a-z])", "^", "$", "(?>ab?)", r"(a)b\1"]
+    repeated = [
+        f"(?:{one}|k){bound}x" for one in CLASSES for bound in ("", "?", "*", "+?", "{2}", "{1,3}", "{0,40}", "++")
+    ]
+    listed = [*repeated, *(f"s{one}x" for one in around)]
+    written = [byte_pattern(one, flags) for one in listed for flags in (0, re.IGNORECASE, re.MULTILINE | re.DOTALL)]
+    assert (VERSION, hashlib.sha256("\0".join(written).encode()).hexdigest()[:16]) == (1, "34a80dcba1208c7b")
