@@ -35,6 +35,7 @@ PLACES = {
     "a stream's settings": ("streamsecretwrite={}", "Turm!7glocke"),
     "a wireless network": ("uci set wireless.net0.key='{}'", "turmglocke7"),
     "no place at all": ("he said {} on the phone", "Turmglocke!4711x"),
+    "no place, behind a name": ("Ann:, {} or the other", "Turmglocke!4711x"),
     "no place, in quotes": ("for example `{}`", "Turmglocke2024!"),
     "a domain's user": ("rpcclient -U 'CORP\\ann%{}' dc1", "Turm7glocke"),
 }
@@ -55,6 +56,8 @@ CLEAN = [
     "Welcome to Summer2024!",
     "kernel32!CreateFileA, Sheet1!A1, Name%20With%20Blanks, /wiki/Anna%204711",
     "mail Anna@1234.example.org",
+    "letters('Nice42Tea@:, Milk@731Cups') gives 'Nice42TeaMilk731Cups'",
+    "letters('Nice42Tea#, Milk@731Cups')",
 ]
 
 
