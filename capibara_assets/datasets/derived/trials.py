@@ -22,7 +22,7 @@ from capibara_assets.executions.replay.workers import Ran, Session, SessionLimit
 from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-FORMAT = 4  # part of the key of cached ends; raise it when ends may change
+FORMAT = 5  # part of the key of cached ends; raise it when ends may change
 _TOGETHER = 8  # groups of one Python session
 _MEMORY_MIB = 2048
 #: Of a Python session with many trials, of one with a single trial, and of one variant in JavaScript.

@@ -8,20 +8,21 @@ const path = require('node:path');
 const readline = require('node:readline');
 const vm = require('node:vm');
 const { Worker } = require('node:worker_threads');
-const { consoleOf, createSession, reportLate, runAll } = require('../sandbox/javascript_session.js');
+const { LODASH, consoleOf, createSession, reportLate, runAll } = require('../sandbox/javascript_session.js');
 
 const OF_NODE = new RegExp('\\b(require|set(Timeout|Interval|Immediate)|clear(Timeout|Interval|Immediate)|queueMicrotask|structuredClone'
   + '|URL|URLSearchParams|TextEncoder|TextDecoder|AbortController|Buffer|performance|module|exports|globalThis|process|import'
   + '|nodejs|prepareStackTrace|FinalizationRegistry|WeakRef|SharedArrayBuffer|Atomics)\\b');
 
-// `assert` alone is lent to a context as it is here: it keeps nothing. Code that could reach through it runs in a thread.
-const ASSERT = /\brequire\(\s*(['"`])(?:node:)?assert(\/strict)?\1\s*\)/g;
+// `assert` and what there is of lodash are lent to a context as they are here: they keep nothing. Code that could reach
+// through them runs in a thread.
+const LENT = /\brequire\(\s*(['"`])(?:(?:node:)?assert(?:\/strict)?|lodash)\1\s*\)/g;
 const REACHES = /\b(constructor|prototype|\w+PrototypeOf|definePropert\w+|Reflect|__\w+__)\b|\bassert\w*(\.\w+)*\s*=(?!=)(?!\s*require)/;
 
 function needsThread(cells) {
-  const lent = cells.some((cell) => ASSERT.test(cell));
-  ASSERT.lastIndex = 0;
-  return cells.some((cell) => OF_NODE.test(cell.replace(ASSERT, '')) || (lent && REACHES.test(cell.replace(ASSERT, 'require'))));
+  const lent = cells.some((cell) => LENT.test(cell));
+  LENT.lastIndex = 0;
+  return cells.some((cell) => OF_NODE.test(cell.replace(LENT, '')) || (lent && REACHES.test(cell.replace(LENT, 'require'))));
 }
 
 // Inside the context: its own console, whose functions hand their arguments over and throw errors of the context only.
@@ -52,7 +53,7 @@ function pureContext(write) {
     }
   };
   const made = CONSOLE.runInContext(context)(call);
-  const lend = (name) => require(/strict$/.test(name) ? 'node:assert/strict' : 'node:assert');
+  const lend = (name) => (name === 'lodash' ? LODASH : require(/strict$/.test(name) ? 'node:assert/strict' : 'node:assert'));
   vm.runInContext('(made, lend) => { globalThis.console = made; globalThis.require = (name) => lend(name); }', context)(made, lend);
   return context;
 }

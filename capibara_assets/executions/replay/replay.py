@@ -45,7 +45,7 @@ from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached verdicts; raise it when verdicts may change.
-FORMAT = 3
+FORMAT = 4
 TIMED_OUT_THEN = "it timed out when it was recorded"
 MAGIC = "it uses a magic or the shell"
 NO_INTERPRETER = "no interpreter for its language here"
@@ -60,6 +60,7 @@ MODULES = frozenset(
         "buffer",
         "crypto",
         "events",
+        "lodash",
         "path",
         "querystring",
         "stream",

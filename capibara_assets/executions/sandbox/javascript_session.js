@@ -15,6 +15,14 @@ const ALLOWED = new Set([
   'timers', 'timers/promises', 'url', 'util', 'zlib',
 ]);
 
+// What the tests of translated benchmarks take of lodash, a package that is not installed: deep equality, and no more.
+// As there, lists that a Set holds are compared without regard to order.
+const unordered = (value) => (Array.isArray(value) ? value.map(unordered).map((one) => util.inspect(one)).sort() : value);
+const ofSet = (value) => (util.types.isSet(value) ? new Set([...value].map(unordered)) : value);
+const LODASH = Object.freeze({
+  isEqual: Object.freeze((a, b) => a === b || util.isDeepStrictEqual(ofSet(a), ofSet(b))),
+});
+
 // What `console` does, given how to write a line to a stream.
 const consoleOf = (write) => ({
   log: write('stdout'), info: write('stdout'), debug: write('stdout'), dir: (value) => write('stdout')(util.inspect(value)),
@@ -33,6 +41,7 @@ const consoleOf = (write) => ({
 const nodeContext = (write) => vm.createContext({
   console: consoleOf(write),
   require: (name) => {
+    if (name === 'lodash') return LODASH;
     const bare = String(name).replace(/^node:/, '');
     if (!ALLOWED.has(bare)) throw new Error(`Cannot find module '${name}'`);
     return require(bare);
@@ -197,4 +206,4 @@ async function oneSession({ cells, timeout }) {
 if (!isMainThread) oneSession(workerData);
 else if (require.main === module) main();
 
-module.exports = { consoleOf, createSession, reportLate, runAll };
+module.exports = { LODASH, consoleOf, createSession, reportLate, runAll };

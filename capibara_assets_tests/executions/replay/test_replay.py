@@ -111,6 +111,16 @@ JAVASCRIPT_SAME = {
         error_name="AssertionError",
     ),
     "strings evaluated": javascript("eval('1 + 1')", result="2"),
+    "what lodash holds equal": javascript(
+        "const _ = require('lodash');\n[[[1, { a: NaN }], [1, { a: NaN }]], [[1, 2], [2, 1]], [{ a: undefined }, {}],"
+        " [new Set([[6, 7], [9, 8]]), new Set([[6, 7], [8, 9]])], [new Set([[6]]), new Set([[5]])]]"
+        ".map((two) => _.isEqual(...two))",
+        result="[ true, false, false, true, false ]",
+    ),
+    "lodash in a thread": javascript(
+        "require('util'); require('lodash').isEqual(new Map([[1, 2]]), new Map([[1, 2]]))", result="true"
+    ),
+    "no more of lodash": javascript("require('lodash').sortBy([1])", outcome="error", error_name="TypeError"),
 }
 
 DIFFERENT = {
@@ -197,7 +207,7 @@ JAVASCRIPT_DIFFERENT = {
     "chance": (javascript("Math.random()", result="0.5"), "unverified", "not deterministic"),
     "another result": (javascript("[1, 2]", result="[ 1, 3 ]"), "unverified", "another output than was recorded"),
     "name": (javascript("lost.length", result="1"), "recorded", "its session's state is gone: lost"),
-    "package": (javascript("require('lodash')"), "recorded", "its package is not installed here: lodash"),
+    "package": (javascript("require('left-pad')"), "recorded", "its package is not installed here: left-pad"),
 }
 JAVASCRIPT_DIFFERENT = {name: (one, f"{kind}: {reason}") for name, (one, kind, reason) in JAVASCRIPT_DIFFERENT.items()}
 
