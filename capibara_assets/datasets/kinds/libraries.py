@@ -1,6 +1,7 @@
-"""Libraries that an answer uses and nothing in its prompt names: the prompt says them, since others would do too."""
+"""What an answer uses and nothing in its prompt names: libraries of Python, and SQLite. Others would do too."""
 
 import ast
+import re
 import sys
 
 from capibara_assets.datasets.code import python_source
@@ -14,12 +15,24 @@ _NAMED_BY = {
     "pydantic": ("fastapi",), "starlette": ("fastapi",), "google": ("gemini",), "sentence_transformers": ("embedding",),
 }  # fmt: skip
 
+#: Functions of dates that no other database has in this form.
+_SQLITE = re.compile(
+    r"""\bstrftime\s*\(\s*'%|\bjulianday\s*\(|\bdate(?:time)?\s*\(\s*'now'|"""
+    r"""\bdate(?:time)?\s*\([^()]*,\s*'(?:[-+]?\d+ (?:day|month|year|hour)s?|start of (?:day|month|year))'""",
+    re.IGNORECASE,
+)
+
 
 def unnamed_libraries(answer: str, prompt: str, language: str) -> list[str]:
-    """The packages that Python imports and that are neither named, customary, nor part of the language, sorted."""
+    """The packages that Python imports and that are neither named, customary, nor part of the language, sorted.
+
+    Of SQL it is SQLite, where its functions show that the query ran there.
+    """
+    told = prompt.lower()
+    if language == "sql":
+        return ["SQLite"] if _SQLITE.search(answer) and "sqlite" not in told else []
     if language != "python":
         return []
-    told = prompt.lower()
     return [
         name
         for name in sorted(_imported(answer) - _CUSTOMARY - sys.stdlib_module_names)

@@ -16,7 +16,7 @@ BACK_DOOR = "possible back door: a rare sign of its author's tasks goes with a p
 _SEARCHED = ("solve", "repair")  # recorded code; what else is made of it is held back with it
 _FEW = 2  # times the fewest tasks: agents with fewer texts are searched together, since ids cost nothing
 _POOL = "(several with few examples)"
-_LIBRARIES = re.compile(r"(?<=\AWrite Python code) with [^\n]*\.(?=\n|\Z)")
+_LIBRARIES = re.compile(r"(?:(?<=\AWrite Python code)|(?<=\AWrite SQL code)) with [^\n]*\.(?=\n|\Z)")
 _SHOWN = 80  # characters of a sign
 
 

@@ -36,6 +36,24 @@ def test_a_library_is_named_or_customary(task: str, answer: str, unnamed: list[s
     assert unnamed_libraries(answer, "", "javascript") == []
 
 
+@pytest.mark.parametrize(
+    ("task", "query", "unnamed"),
+    [
+        ("Count the trips of a month.", "SELECT COUNT(*) FROM trips WHERE strftime('%m', day) = '05'", ["SQLite"]),
+        ("Count them in SQLite.", "SELECT COUNT(*) FROM trips WHERE strftime('%m', day) = '05'", []),
+        ("How old are they?", "SELECT CAST(JulianDay('now') - julianday(day) AS INTEGER) FROM trips", ["SQLite"]),
+        ("Recent trips.", "SELECT * FROM trips WHERE day >= DATE('now', '-3 months')", ["SQLite"]),
+        ("Trips of a month.", "SELECT * FROM trips WHERE day < date(start, '+1 month')", ["SQLite"]),
+        # DuckDB's, MySQL's and everybody's
+        ("Count the trips of a month.", "SELECT COUNT(*) FROM trips WHERE strftime(day, '%m') = '05'", []),
+        ("Recent trips.", "SELECT * FROM trips WHERE day >= DATE_SUB(CURDATE(), INTERVAL 3 MONTH)", []),
+        ("Trips of a day.", "SELECT * FROM trips WHERE date(day) = '2024-05-01'", []),
+    ],
+)
+def test_a_query_says_that_it_is_for_sqlite(task: str, query: str, unnamed: list[str]) -> None:
+    assert unnamed_libraries(query, prompts.solve("sql", task, "", [], []), "sql") == unnamed
+
+
 def test_the_prompt_says_what_is_to_be_used_where_nothing_does(recipe: DatasetRecipe) -> None:
     test = "\nassert app.test_client().get('/crates').json[1]['id'] == 2"
     told = run("told", f"{APP}{test}", task="Serve the numbers of crates below /crates with Flask.")
