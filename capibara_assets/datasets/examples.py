@@ -31,6 +31,7 @@ from capibara_assets.datasets.executing import (
     executed_again,
     judged_by_tests,
     passing_as_shown,
+    told_by_prompts,
     verified_as,
 )
 from capibara_assets.datasets.explanations import diagnose, explain
@@ -136,7 +137,8 @@ def build_dataset(
     judged = judged_by_tests(varied, own, recipe, judge)
     again = executed_again(judged.kept, own, recipe, reexecute)
     standing, fallen = passing_as_shown(again.kept, execute)
-    within = within_caps(standing, domain, own.known, recipe)
+    told, untold = told_by_prompts(standing, execute)
+    within = within_caps(told, domain, own.known, recipe)
     kept = within.kept
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
@@ -152,6 +154,7 @@ def build_dataset(
             (judged.kept, judged.reasons),
             (again.kept, again.reasons),
             (standing, fallen),
+            (told, untold),
             (kept, within.reasons),
         ),
     )

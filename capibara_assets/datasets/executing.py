@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capibara_assets.datasets.agreement.mutants import UNPINNED, unpinned
+from capibara_assets.datasets.agreement.needless import NEEDLESS, needless
 from capibara_assets.datasets.anatomy.stated import documented_test
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import definitions
@@ -148,6 +150,19 @@ def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple
         if _came_out_again(item) or end[0].error_name in _OF_THE_PROMPT
     }
     return [item for item in placed if item.example_id not in failing], failing
+
+
+def told_by_prompts(placed: Sequence[Placed], execute: Execute | None) -> tuple[list[Placed], dict[str, str]]:
+    """(examples, example id -> why it was dropped): broken answers fail their test, and repairs change what was asked.
+
+    Both are seen by running the answer with a part of it changed.
+    """
+    if execute is None:
+        return list(placed), {}
+    answers = [item.candidate for item in placed]
+    verdicts = zip(placed, unpinned(answers, execute), needless(answers, execute), strict=True)
+    dropped = {item.example_id: UNPINNED if loose else NEEDLESS for item, loose, more in verdicts if loose or more}
+    return [item for item in placed if item.example_id not in dropped], dropped
 
 
 def _is_run(one: ExampleCandidate) -> bool:

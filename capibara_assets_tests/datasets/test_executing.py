@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from capibara_assets.datasets.agreement.mutants import UNPINNED
+from capibara_assets.datasets.agreement.needless import NEEDLESS
 from capibara_assets.datasets.derived.trials import execute
 from capibara_assets.datasets.executing import (
     DIFFERED,
@@ -13,6 +15,7 @@ from capibara_assets.datasets.executing import (
     _never_ran,
     _unverified,
     passing_as_shown,
+    told_by_prompts,
 )
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
@@ -120,3 +123,35 @@ def test_javascript_runs_below_its_session() -> None:
 def test_without_execution_all_stay() -> None:
     cut_off = placed(DOUBLE, "assert double(4) == 8")
     assert passing_as_shown([cut_off], None) == ([cut_off], {})
+
+
+def test_what_a_broken_answer_would_pass_and_what_nobody_asked_for_are_left_out() -> None:
+    branches = "def double(x):\n    if x < 0:\n        return 0\n    return x * 2"
+    weak, strong = (placed(branches, test) for test in ("assert double(4) == 8", "assert double(-4) == 0"))
+    weak, strong = (
+        replace(item, candidate=replace(item.candidate, test=f"{tests}\nassert double(3) == 6"))
+        for item, tests in ((weak, ""), (strong, "assert double(-4) == 0"))
+    )
+    fixes = {"plain": "str(1) + 'a'", "cut": "(str(2) + 'a')[:1]"}
+    mends = [
+        replace(
+            strong,
+            example_id=name,
+            candidate=ExampleCandidate(
+                "repair",
+                "python",
+                prompts.repair("python", "", "1 + 'a'", "TypeError: unsupported", []),
+                fixed,
+                ("f", "e"),
+                "",
+                0.0,
+                1.0,
+                failing="1 + 'a'",
+            ),
+        )
+        for name, fixed in fixes.items()
+    ]
+    kept, why = told_by_prompts([weak, strong, *mends], execute)
+    assert kept == [strong, mends[0]]
+    assert why == {weak.example_id: UNPINNED, "cut": NEEDLESS}
+    assert told_by_prompts([weak], None) == ([weak], {})

@@ -9,7 +9,7 @@ from capibara_assets.executions.patterns.attempts import HORIZON
 from capibara_assets.executions.patterns.similarity import similarity, tokens
 
 _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
-_QUERY = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGNORECASE)
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
 
 
@@ -44,23 +44,27 @@ def refuted(session: Sequence[Row]) -> set[str]:
 
 
 def asked_otherwise(session: Sequence[Row]) -> set[str]:
-    """Queries that a later one, much like it, for the same task, answers with other rows: their authors went on.
+    """Queries that are not the answer to their task: another one for it showed other rows.
 
-    One that states its question itself is an attempt of its own, as the dialects of a benchmark are.
+    Of two queries much alike the author went on to the later one. Of two that are not, each answers a part of the task,
+    or only looks at something. One that states its question itself is an attempt of its own, as the dialects of a
+    benchmark are.
     """
     asked = [
         (row["execution_id"], row["task"], _rows(row), tokens(row["code"]))
         for row in session
         if row["language"] == "sql" and row["outcome"] == "ok" and _QUERY.match(row["code"])
     ]
-    return {
-        name
-        for position, (name, task, rows, words) in enumerate(asked)
-        if any(
-            of == task and shown != rows and others != words and similarity(words, others) >= _ALIKE
-            for _, of, shown, others in asked[position + 1 : position + 1 + HORIZON]
-        )
-    }
+    found: set[str] = set()
+    for position, (name, task, rows, words) in enumerate(asked):
+        for other, of, shown, others in asked[position + 1 : position + 1 + HORIZON]:
+            if of != task or shown == rows or others == words:
+                continue
+            if similarity(words, others) >= _ALIKE:
+                found.add(name)
+            elif task is not None:
+                found |= {name, other}
+    return found
 
 
 def _rows(row: Row) -> list[list[str]]:

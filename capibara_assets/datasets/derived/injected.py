@@ -37,7 +37,7 @@ _FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _SETS_TEXT = re.compile(r"(?:this\.|self\.)?\w+ = (?:'[^'\n]*'|\"[^\"\n]*\");?")
 _SETS_VALUE = re.compile(r"(?:(?:const|let|var) )?[\w$.\[\]'\"]+ = (?:-?[\w.]+|'[^'\n]*'|\"[^\"\n]*\");?\s*$")
-_DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
+_DEFINES = re.compile(r"\b(?:def|class|lambda|function)\b|=>")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
 _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
@@ -195,10 +195,9 @@ def _is_unjudged(pair: dict[str, Any], prompt: str) -> bool:
 
 
 def _is_given(pair: dict[str, Any]) -> bool:
-    """Whether Python that defines nothing shows something else: which of its data are right only their author knows."""
-    return (
-        pair["language"] == "python" and pair["error_name"] == WRONG_OUTPUT and not _DEFINES.search(pair["fixed_code"])
-    )
+    """Whether code that defines nothing shows something else: which of its data are right only their author knows."""
+    shows = pair["language"] != "sql" and pair["error_name"] == WRONG_OUTPUT
+    return shows and not _DEFINES.search(pair["fixed_code"])
 
 
 def _is_told(text: str, prompt: str) -> bool:

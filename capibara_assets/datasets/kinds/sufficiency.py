@@ -49,8 +49,13 @@ def why_unpredictable(language: str, prompt: str) -> str | None:
 
 
 def why_redeclared(language: str, prompt: str) -> str | None:
-    """Names that the session's JavaScript declares twice, which no program may; None if there are none."""
-    listed = Counter(_DECLARES.findall(section(prompt, SESSION)) if language in JAVASCRIPT else ())
+    """Names that the JavaScript of a session, or that to be run below it, declares twice, which no program may.
+
+    Code that failed, and what mends it, may declare anew what an earlier cell did. None if there are none.
+    """
+    shown = section(prompt, SESSION)
+    below = "" if section(prompt, ERROR) else section(prompt, CODE)
+    listed = Counter(_DECLARES.findall(f"{shown}\n{below}") if language in JAVASCRIPT and shown else ())
     twice = sorted(name for name, times in listed.items() if times > 1)
     return f"names that its session declares twice: {', '.join(twice[:5])}" if twice else None
 

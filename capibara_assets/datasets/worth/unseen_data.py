@@ -32,22 +32,35 @@ def needs_unseen_data(candidate: ExampleCandidate) -> str | None:
         return None
     made = {text for node in walk(tree) for text in _names_made(node)}
     named = {text for node in walk(tree) for text in _names_of_data(node) if len(text) > 1} - made
-    shown = candidate.prompt
-    return UNSEEN_DATA if any(text not in shown and repr(text)[1:-1] not in shown for text in named) else None
+    return UNSEEN_DATA if any(not _stands_in(text, candidate.prompt) for text in named) else None
+
+
+def _stands_in(text: str, prompt: str) -> bool:
+    """Whether a text stands in a prompt by itself, and not as a part of a longer word."""
+    return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", prompt) for form in (text, repr(text)[1:-1]))
 
 
 def _names_made(node: ast.AST) -> Iterator[str]:
-    """Columns that code makes itself."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        yield from _texts(node.slice)
+    """Columns that code makes itself, and not out of themselves; all that is given as names at once."""
+    if isinstance(node, ast.Assign):
+        read = {text for part in walk(node.value) for text in _names_of_data(part)}
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                yield from (text for text in _texts(target.slice) if text not in read)
+            elif isinstance(target, ast.Attribute):  # `table.columns = [..]`
+                yield from _texts(node.value)
     elif isinstance(node, ast.keyword) and node.arg is not None:
         yield node.arg
 
 
 def _names_of_data(node: ast.AST) -> Iterator[str]:
-    """Columns that code reads, and pieces of texts that it looks for."""
+    """Columns that code reads, lists or slices, and pieces of texts that it looks for."""
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         yield from _texts(node.slice)
+    elif isinstance(node, ast.List):
+        yield from _texts(node)
+    elif isinstance(node, ast.Slice):
+        yield from (text for end in (node.lower, node.upper) if end is not None for text in _texts(end))
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OF_TEXTS:
         for argument in node.args[:1]:
             yield from _texts(argument)

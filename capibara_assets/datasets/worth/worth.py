@@ -33,7 +33,7 @@ from capibara_assets.datasets.worth.predictions import unworthy_output
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
-from capibara_assets.datasets.worth.rewrites import changes_others, selects_else, wraps_former
+from capibara_assets.datasets.worth.rewrites import changes_others, selects_else, wraps_former, written_anew
 from capibara_assets.datasets.worth.tests_alone import FIXTURE, OWN_NAME, is_fixture, lacks_a_task, reads_own_name
 from capibara_assets.datasets.worth.unseen_data import needs_unseen_data
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
@@ -106,7 +106,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return REPLACED
     if _STUTTER.search(stated(candidate.prompt)):
         return GARBLED
-    if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
+    if (why := mismatched(candidate) or shows_too_little(candidate) or written_anew(candidate)) is not None:
         return why
     if candidate.language == "sql":
         return unworthy_query(candidate) or lenient(candidate) or selects_else(candidate)

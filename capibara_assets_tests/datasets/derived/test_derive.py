@@ -127,6 +127,19 @@ def _bug(kind: str, fixed: str, error: str, language: str = "python") -> Injecte
     return Injected(None, edit, pair, "")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("fixed", "prompt", "mendable"),
+    [
+        ("curry(Math.min, 3)(10)(50)(|2|)", "Fix it.\n\nExpected:\n2", False),  # another value of three would do
+        ("curry(Math.min, 3)(10)(50)(|2|)", "Fix it.\nThe least of 2, 10 and 50.\n\nExpected:\n2", True),
+        ("[4, 9].map((x) => x + |2|)", "Fix it.\n\nExpected:\n[ 6, 11 ]", True),
+        ("function f(x) { return x + |2|; }\nf(4)", "Fix it.\n\nExpected:\n6", True),
+    ],
+)
+def test_what_javascript_was_given_can_be_known(fixed: str, prompt: str, mendable: bool) -> None:
+    assert is_mendable(_bug("constant", fixed, WRONG_OUTPUT, "javascript"), prompt) is mendable
+
+
 @dataclass
 class Cell:
     row: dict[str, str]

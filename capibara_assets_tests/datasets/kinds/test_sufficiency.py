@@ -7,12 +7,12 @@ import pytest
 from capibara_assets.datasets.code.comments import without_note
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
-from capibara_assets.datasets.kinds import repair, solve
+from capibara_assets.datasets.kinds import prompts, repair, solve
 from capibara_assets.datasets.kinds.failing_test import failing_test
 from capibara_assets.datasets.kinds.files_shown import files_shown
 from capibara_assets.datasets.kinds.prompts import Shown
 from capibara_assets.datasets.kinds.prompts import solve as worded
-from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_redeclared, why_unpredictable
 from capibara_assets.datasets.placing import INSUFFICIENT
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.domains import Domain
@@ -333,3 +333,13 @@ def test_a_test_that_is_defined_is_called_as_well() -> None:
 )
 def test_a_note_on_the_attempt_is_no_part_of_the_code(code: str, left: str | None) -> None:
     assert without_note(code, "python") == (left or code)
+
+
+def test_what_a_session_declares_is_not_declared_again_below_it() -> None:
+    once, again = "const half = (n) => n / 2;", "const half = (n) => n >> 1;\nhalf(5)"
+    assert why_redeclared("javascript", prompts.predict("javascript", again, [once])) is not None
+    assert why_redeclared("javascript", prompts.predict("javascript", "half(5)", [once])) is None
+    assert why_redeclared("javascript", prompts.predict("javascript", again, [])) is None
+    assert why_redeclared("python", prompts.predict("python", "half = 1", ["half = 2"])) is None
+    failed = prompts.repair("javascript", "", again, "AssertionError", [once])
+    assert why_redeclared("javascript", failed) is None, "its author wrote it anew"

@@ -1,9 +1,11 @@
 """Repairs that change more than their failure speaks of, each with a sound neighbour."""
 
+from dataclasses import replace
+
 import pytest
 
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.worth.rewrites import ANEW, ELSE, WIDER, WRAPS, changes_others, selects_else
+from capibara_assets.datasets.worth.rewrites import ANEW, ELSE, WIDER, WRAPS, changes_others, selects_else, written_anew
 from capibara_assets.executions.patterns.similarity import unified_diff
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
@@ -44,12 +46,42 @@ def test_a_repair_changes_what_failed(edits: list[tuple[str, str]], why: str | N
     assert changes_others(made) is None
 
 
-@pytest.mark.parametrize(("lines", "why"), [(10, None), (13, ANEW)])
-def test_a_repair_is_not_written_anew(lines: int, why: str | None) -> None:
-    failing, fixed = ("\n".join(f"{name}{i} = {i} * {name}" for i in range(lines)) for name in "ab")
-    asked = prompts.repair("javascript", "", failing, "ReferenceError: a is not defined", [])
-    one = candidate("repair", fixed, asked, "javascript", failing=failing, diff=unified_diff(failing, fixed))
-    assert changes_others(one) == why
+@pytest.mark.parametrize(
+    ("language", "failing", "fixed", "why"),
+    [
+        (
+            "javascript",
+            "let a = read(b);\nlet c = a + d + a;\nshow(c, a);",
+            "let a = read(b);\nlet c = d;\nshow(c);",
+            None,
+        ),
+        # one line, all of which changes, in one place or two
+        ("python", "df.append(row)", "pd.concat([df, row])", None),
+        ("sql", "SELECT TOP 1 name FROM boats", "SELECT name FROM boats LIMIT 1", None),
+        # more than a quarter, in four places
+        (
+            "sql",
+            "SELECT name, DATEADD(month, -3, day) FROM trips WHERE kind = 'May'",
+            "SELECT name, date(day, '-3 months') AS start FROM trips WHERE LOWER(kind) LIKE '%may%' ORDER BY name",
+            ANEW,
+        ),
+        # seven places of long code
+        *(
+            (
+                "python",
+                "\n".join(f"first{i} = second{i} * {i} + third{i} - fourth{i}" for i in range(20)),
+                "\n".join(f"first{i} = second{i} * {i + (i < n)} + third{i} - fourth{i}" for i in range(20)),
+                why,
+            )
+            for n, why in ((6, None), (7, ANEW))
+        ),
+    ],
+)
+def test_a_repair_is_not_written_anew(language: str, failing: str, fixed: str, why: str | None) -> None:
+    asked = prompts.repair(language, "", failing, "Error: a is not defined", [])
+    one = candidate("repair", fixed, asked, language, failing=failing, diff=unified_diff(failing, fixed))
+    assert written_anew(one) == why
+    assert written_anew(replace(one, derived="bug:constant")) is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +91,8 @@ def test_a_repair_is_not_written_anew(lines: int, why: str | None) -> None:
         ("", "SELECT name, kind FROM boat", "SELECT name FROM boats", ELSE),
         ("", "SELECT name FROM boat", "SELECT name FROM boats LIMIT 5", ELSE),
         ("", "SELECT TOP 5 name FROM boats", "SELECT name FROM boats LIMIT 5", None),
-        ("", "SELECT name, kind FROM boat", "SELECT * FROM boats", None),
+        ("", "SELECT name, kind FROM boat", "SELECT * FROM (SELECT name, kind, RANK() OVER () AS r FROM boats)", ELSE),
+        ("", "SELECT * FROM boat", "SELECT * FROM boats", None),
         ("Which boats are there?", "SELECT name, kind FROM boat", "SELECT name FROM boats", None),  # a task tells it
         ("Which boats are there?", "SELECT name FROM boat", "SELECT name FROM boats LIMIT 5", ELSE),
     ],

@@ -16,6 +16,11 @@ READ = "import pandas as pd\ndata = pd.read_csv('gdp.csv', index_col='country')"
         ("data.columns = data.columns.str.strip('country').astype(int)", None),  # which the prompt shows
         ("data['per_head'] = 1\ndata = data[['per_head']]", None),  # which it makes itself
         ("data = data.loc[data['continent'] == 1]", UNSEEN_DATA),
+        ("data['Per'] = data['Per'].str.title()", UNSEEN_DATA),  # made of itself
+        ("data = data.loc[:, 'mpg':'car']", UNSEEN_DATA),
+        ("to_drop = ['Shelfmarks']\ndata = data.drop(to_drop)", UNSEEN_DATA),
+        ("data = data.drop(['countr'])", UNSEEN_DATA),  # a part of a word that the prompt shows
+        ("data.columns = ['land', 'year']\ndata = data[['land']]", None),  # which it names itself
         ("print('nothing of the data', len(data))", None),
         ("open('gdp.csv', 'w').write('country,1962')", WRITES),
     ],
