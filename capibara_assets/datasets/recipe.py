@@ -85,7 +85,7 @@ class DerivedExamples(Declared):
     )
     tried: int = Field(5, gt=0, description="Most changes of one solved cell that are executed")
     per_solution: int = Field(3, gt=0, description="Most examples of one solved cell, of bugs and of inputs each")
-    executions: int = Field(3000, ge=0, description="Most variants of bugs, and of inputs, executed for a domain")
+    executions: int = Field(6000, ge=0, description="Most variants of bugs, and of inputs, executed for a domain")
 
 
 class Decontamination(Declared):

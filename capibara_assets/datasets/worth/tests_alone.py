@@ -9,7 +9,7 @@ from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.python_source import called_name
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections, states_task
+from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections, stated, states_task
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
@@ -23,6 +23,7 @@ ONE_CASE = "one case is all that says what is asked"
 ONE_TRUTH = "all cases of its test have the same truth, and nothing else says what is asked"
 FEW_CASES = "two cases are all that says what a long answer is to do"
 FIXTURE = "its test asks a query or function of its own about rows that only the answer's author knew"
+BREAKS_OFF = "its task ends with a colon: what stood below is not in the log"
 UNJUDGED = "no test judges its answer"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
@@ -50,6 +51,8 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
         return NOT_SHOWN
     if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
         return NAMELESS
+    if candidate.kind != "repair" and is_told and not shown and stated(candidate.prompt).rstrip().endswith(":"):
+        return BREAKS_OFF
     if candidate.language != "python":
         unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)
         return UNJUDGED if unjudged else None

@@ -110,6 +110,18 @@ def test_a_name_that_anything_could_have_says_nothing(task: str, name: str, why:
     assert unworthy(candidate("solve", answer, asked, test=shown)) == why
 
 
+def test_a_task_that_breaks_off_says_too_little() -> None:
+    task, shown = (
+        "Write a function for the weight of the heaviest of several loads. Parameters:",
+        "assert heaviest([[4]]) == 4",
+    )
+    cut, tested, told = (
+        candidate("solve", ANSWER, prompts.solve("python", text, "", tests, []), test=shown)
+        for text, tests in ((task, []), (task, [shown]), (f"{task} loads", []))
+    )
+    assert [found.lacks_a_task(one) for one in (cut, tested, told)] == [found.BREAKS_OFF, None, None]
+
+
 def test_javascript_that_nothing_judges_is_no_answer() -> None:
     answer = "const heaviest = (loads) => Math.max(...loads.map((load) => load.reduce((a, b) => a + b, 0)));"
     asked = prompts.solve("javascript", "Give the weight of the heaviest of several loads.", "", [], [])
