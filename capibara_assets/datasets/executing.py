@@ -1,5 +1,6 @@
 """Executes the answers of candidates: with their tests, or again as recorded."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,11 @@ ONLY_TESTED = "its test cannot run here: nothing has judged its answer"
 UNJUDGED = "no test judges it, and it was not executed again"
 DIFFERED = "executed again it gave another result"
 NOT_PASSED = "its answer does not pass its test"
+DATED = "it calculates with dates of which nothing tells the form, and could not be executed here"
 NEVER_RUN = "it only defines, shows nothing, and no test here runs it"
+_DATES = re.compile(
+    r"'now'|\b(?:strftime|julianday|current_date|current_timestamp)\b|\bdate(?:time)?\s*\(", re.IGNORECASE
+)
 #: Errors that tell that a prompt shows too little, or that its test fails, whatever is installed here.
 _OF_THE_PROMPT = frozenset({"NameError", "UnboundLocalError", "ReferenceError", "AssertionError", "SyntaxError"})
 
@@ -128,7 +133,10 @@ def _unverified(one: ExampleCandidate, verdict: ReplayVerdict | Judgement | None
         return None
     if verdict is not None and verdict.verified == "unverified":
         return f"{DIFFERED}: {verdict.reason}"
-    excused = one.test or one.kind != "solve" or one.language in ("sql", PATCH) or holds_sql(one.answer, one.language)
+    queries = one.language == "sql" or holds_sql(one.answer, one.language)
+    if queries and one.kind == "solve" and _DATES.search(one.answer):
+        return DATED
+    excused = one.test or one.kind != "solve" or one.language == PATCH or queries
     return None if excused else UNJUDGED
 
 

@@ -9,6 +9,7 @@ from capibara_assets.datasets.agreement.mutants import UNPINNED
 from capibara_assets.datasets.agreement.needless import NEEDLESS
 from capibara_assets.datasets.derived.trials import execute
 from capibara_assets.datasets.executing import (
+    DATED,
     DIFFERED,
     FAILS_AS_SHOWN,
     UNJUDGED,
@@ -86,6 +87,10 @@ def test_an_answer_is_judged_by_a_test_or_came_out_again() -> None:
     assert [_unverified(one, here) for one in (tested, mended, query, read)] == [None] * 4
     assert [_unverified(one, other) for one in (tested, mended, query)] == [f"{DIFFERED}: why"] * 3
     assert _unverified(replace(bare, kind="explain"), other) is None
+    dated = replace(query, answer="SELECT COUNT(*) FROM trips WHERE day > DATE('now', '-3 days')")
+    named = replace(query, answer="SELECT date, updated FROM trips")
+    assert [_unverified(one, here) for one in (dated, replace(dated, kind="repair"), named)] == [DATED, None, None]
+    assert _unverified(dated, again) is None
 
 
 @pytest.mark.parametrize(
