@@ -1,6 +1,5 @@
 """The provenance of an adapter or merged model, its certificate, and the proof that a record is not in it."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,11 @@ from capibara_assets.consensus.rounds.adopted import RoundVoter, is_adopted, jud
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Forgotten
-from capibara_assets.lineage.ancestors import upstream
+from capibara_assets.lineage.ancestors import parsed_source, upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
+from capibara_assets.lineage.lost import absent_state, lost_models
 from capibara_assets.lineage.records import MANY, ONE, Results
 from capibara_assets.lineage.trails import Absence, AdapterTrail, DatasetState
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
     from capibara_assets.consensus.certificates.public_record import PublicRecord
 
-_SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"
 _MODELS = ("trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe_checkpoint")
 
@@ -46,6 +45,8 @@ class _ResolvedModel:
     """(domain, digest) of those that it names itself."""
     adopted: tuple[Artifact, ...] = ()
     """Results of rounds of several organisations that it is, or is made of."""
+    lost: tuple[str, ...] = ()
+    """What it comes from beside datasets, or which dataset of no known domain, and is not in the store."""
 
     def round_voters(self) -> list[RoundVoter]:
         """The accepted voters of those rounds."""
@@ -111,6 +112,7 @@ def traced_adapter(results: Results, wanted: str) -> TracedAdapter:
         certificates=_certificates(results, chosen),
         round_voters=tuple(chosen.round_voters()),
         rounds={one.document("certificate")["context"]["round"]: judged_on(one) for one in chosen.adopted},
+        unread=tuple(_unread(chosen, states)),
     )
     return TracedAdapter(trail, chosen.artifact, seen)
 
@@ -146,8 +148,9 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         IntegrityError: a dataset is not what was published.
     """
     chosen = _choose(results, wanted)
-    present, unknown, checked, read = set[str](), list[str](), set[str](), list[str]()
-    for state in _datasets(results, chosen):
+    states = _datasets(results, chosen)
+    present, unknown, checked, read = set[str](), list(chosen.lost), set[str](), list[str]()
+    for state in states:
         name = f"moe_dataset|{state.domain} {state.digest}"
         artifact = dataset(results.store, state.domain, state.digest)
         if artifact is None:
@@ -160,6 +163,8 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         present |= set(forgotten.among(inside))
     # What organisations have trained on lies with them; what they say of it proves nothing.
     unknown += [f"data of {one.domain}/{one.name} of round {one.round}" for one in chosen.round_voters()]
+    if not states and not unknown:
+        unknown.append(f"data of {chosen.name}: nothing names the dataset that it was made from")
     logs = results.get("e2b_logs")
     known = checked | (set() if logs is None else set(columns(logs, "executions", ["execution_id"])["execution_id"]))
     ids = {one: _known_id(one, known) for one in execution_ids}
@@ -296,7 +301,8 @@ def _of_artifact(results: Results, artifact: Artifact) -> _ResolvedModel:
     name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
     voters = tuple(_voters_behind(results, artifact))
     adopted = tuple(_adopted_behind(results, artifact))
-    return _ResolvedModel(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact), adopted)
+    lost = tuple(lost_models(results.store, artifact))
+    return _ResolvedModel(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact), adopted, lost)
 
 
 def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
@@ -306,16 +312,21 @@ def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
 def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel:
     """Resolve a checkpoint by its manifest: its sources, and the voter of its recipe that a tag names."""
     about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
-    adopted = list[Artifact]()
+    adopted, lost = list[Artifact](), list[str]()
     for source, digest in about.sources.items():
-        asset, partition = _parsed(source)
+        asset, partition = parsed_source(source)
         if asset == "moe_dataset" and partition in DOMAINS:
             datasets.add((partition, digest))
         elif asset in _MODELS and (made := results.store.find(asset, partition, digest)) is not None:
             voters += _voters_behind(results, made)
             adopted += _adopted_behind(results, made)
+            lost += lost_models(results.store, made)
+        elif asset in _MODELS:
+            lost.append(f"{source} {digest} ({absent_state(results.store, asset, digest)})")
     if about.dataset_digest is not None and about.dataset_digest not in {digest for _, digest in datasets}:
-        datasets |= _with_domain(results, about.model, about.dataset_digest)
+        of_it = _with_domain(results, about.model, about.dataset_digest)
+        datasets |= of_it
+        lost += [] if of_it else [f"dataset {about.dataset_digest} (not one of this store)"]
     registered = (about.recipe or {}).get("voters", [])
     for domain, digest in sorted(datasets):
         for spec in registered if digest == about.dataset_digest else ():
@@ -334,7 +345,10 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel
                 )
                 voters.append((None, voter))
     name = f"{about.model}@v{checkpoint.version}"
-    return _ResolvedModel("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets), tuple(adopted))
+    named = frozenset(datasets)
+    return _ResolvedModel(
+        "checkpoint", name, checkpoint.id, None, tuple(voters), named, tuple(adopted), tuple(dict.fromkeys(lost))
+    )
 
 
 def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
@@ -342,12 +356,6 @@ def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, st
     domain = model.partition("/")[0]
     domains = [domain] if domain in DOMAINS else [one.value for one in DOMAINS if dataset(results.store, one, digest)]
     return {(one, digest) for one in domains[:1]}
-
-
-def _parsed(source: str) -> tuple[str, str | None]:
-    """(asset, partition) of a checkpoint's source, `asset[partition]`."""
-    match = _SOURCE.fullmatch(source)
-    return (match["asset"], match["partition"]) if match else (source, None)
 
 
 def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artifact, Voter]]:
@@ -397,6 +405,12 @@ def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, .
         for domain, digest in sorted(named)
         if digest
     )
+
+
+def _unread(chosen: _ResolvedModel, states: Sequence[DatasetState]) -> Iterable[str]:
+    """What a model was made from and that cannot be read here, with why."""
+    yield from (f"moe_dataset[{one.domain}] {one.digest} ({one.state})" for one in states if one.state != "present")
+    yield from chosen.lost
 
 
 def _certificates(results: Results, chosen: _ResolvedModel) -> dict[str, str]:

@@ -4,6 +4,7 @@ A manifest's `inputs` hold `{"upstream": {"<asset>|<partition or _>": "<digest>"
 Content that is published again unchanged keeps its first manifest: these are the inputs that first produced it.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from capibara_assets.storage.manifest import Manifest
 from capibara_assets.storage.store import ArtifactStore
 
 UNPARTITIONED = "_"
+_SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 
 
 @dataclass(frozen=True, order=True)
@@ -42,6 +44,12 @@ class LineageStep:
 def upstream_key(asset: str, partition: str | None) -> str:
     """The name of an input in a manifest: `<asset>|<partition or _>`."""
     return f"{asset}|{partition or UNPARTITIONED}"
+
+
+def parsed_source(source: str) -> tuple[str, str | None]:
+    """(asset, partition) of a checkpoint's source, `asset[partition]`."""
+    match = _SOURCE.fullmatch(source)
+    return (match["asset"], match["partition"]) if match else (source, None)
 
 
 def ancestors(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:

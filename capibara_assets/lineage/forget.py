@@ -6,7 +6,7 @@ forget can run again and still knows what to search for.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger, ledger_tab
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.columns import columns, executions_of, quarantined, tenant_executions
 from capibara_assets.lineage.history import objects_holding
-from capibara_assets.lineage.records import Results, holds_execution
+from capibara_assets.lineage.lost import Lost, readable
+from capibara_assets.lineage.records import Results, holds_execution, holds_readably
 from capibara_assets.lineage.traces import TEXTS, holding, holds, needles, pieces, telling
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_file
@@ -76,6 +77,8 @@ class ForgetFindings:
     domains: tuple[str, ...]
     tenant: str | None = None
     """Whose executions they all are, where a tenant is forgotten."""
+    damaged: tuple[Lost, ...] = ()
+    """Artifacts with a table that cannot be read; it is searched in their other tables."""
 
 
 def find(results: Results, execution_ids: Sequence[str], tenant: str | None = None) -> ForgetFindings:
@@ -86,13 +89,20 @@ def find(results: Results, execution_ids: Sequence[str], tenant: str | None = No
     """
     store, earlier = results.store, read_forgotten(results.store)
     ledgers = [one for one in ledgers_of(store) if one.last() is not None]
-    every = [artifact for name in store.names() for artifact in store.list(name)]
+    every, damaged = readable(artifact for name in store.names() for artifact in store.list(name))
     wanted = set(execution_ids)
     if tenant is not None:
         wanted |= tenant_executions(tenant, every, ledgers, known=earlier.holds_tenant(tenant))
         # where an interrupted forget removed the tables the notes alone have the ids
         wanted |= {line.execution_id for line in noted_lines(store) if earlier.holds(line.execution_id)}
-    return _findings(results, sorted(wanted), tenant, every, ledgers, earlier)
+    results = results.without([artifact for artifact, _ in damaged])
+    findings = _findings(results, sorted(wanted), tenant, every, ledgers, earlier)
+    also = [artifact for artifact, _ in damaged if holds_readably(artifact, wanted)]
+    return replace(
+        findings,
+        artifacts=tuple(sorted([*findings.artifacts, *also], key=_removal_order)),
+        damaged=tuple(one for _, one in damaged),
+    )
 
 
 def _findings(
@@ -115,13 +125,14 @@ def _findings(
             "`capibara lineage execution ID` shows the nearest"
         )
     own = pieces(rows) if rows.height else []
-    only_there = telling({piece for pieces_of_one in own for piece in pieces_of_one}, _others(results, wanted))
+    others = _others(results, wanted, every, ledgers)
+    only_there = telling({piece for pieces_of_one in own for piece in pieces_of_one}, others)
     searched = needles(own, only_there)
     quarantine = _quarantine(every, ledgers, wanted, only_there, tenant)
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
     by_id = [*direct, *holding_lines]
-    others = [a for a in every if a not in by_id and a.name != "routing_dataset" and not a.checkpoints]
-    quoting = [artifact for artifact in others if _quotes(artifact, searched)]
+    without_id = [a for a in every if a not in by_id and a.name != "routing_dataset" and not a.checkpoints]
+    quoting = [artifact for artifact in without_id if _quotes(artifact, searched)]
     tainted = _with_routes([*by_id, *quoting], every, results.store)
     places = [(ledger, lines) for ledger in ledgers if (lines := _places(ledger, wanted)).height]
     return ForgetFindings(
@@ -232,9 +243,9 @@ def doomed(results: Results, findings: ForgetFindings) -> tuple[list[Artifact], 
         if not results.is_current(artifact):
             gone.append(artifact)
         elif artifact.name == "routing_dataset":
-            if any(holds_execution(one, findings.execution_ids) for one in results.every("moe_dataset").values()):
+            if any(holds_readably(one, findings.execution_ids) for one in results.every("moe_dataset").values()):
                 gone.append(artifact)
-        elif artifact in findings.quoting or holds_execution(artifact, findings.execution_ids):
+        elif artifact in findings.quoting or holds_readably(artifact, findings.execution_ids):
             (waiting if artifact.name == KEPT_UNTIL_REMADE else gone).append(artifact)
     return gone, waiting
 
@@ -275,14 +286,16 @@ def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequ
     return pl.concat(frames, how="diagonal").unique("execution_id", keep="first", maintain_order=True)
 
 
-def _others(results: Results, wanted: Sequence[str]) -> list[pl.DataFrame]:
-    """The text of all executions and bullets that stay."""
+def _others(
+    results: Results, wanted: Sequence[str], every: Sequence[Artifact], ledgers: Sequence[Ledger]
+) -> list[pl.DataFrame]:
+    """The text of all executions and bullets that stay; of every table and ledger where the logs are lost."""
     logs, books = results.get("e2b_logs"), results.get("ace_playbooks")
     frames = [columns(books, "bullets", ["content"])] if books is not None else []
+    named, stays = ["execution_id", "source", *TEXTS], ~pl.col("execution_id").is_in(wanted)
     if logs is not None:
-        named = ["execution_id", "source", *TEXTS]
-        frames.append(columns(logs, "executions", named).filter(~pl.col("execution_id").is_in(wanted)))
-    return frames
+        return [*frames, columns(logs, "executions", named).filter(stays)]
+    return [*frames, *executions_of(every, ledgers, named, stays)]
 
 
 def _quarantine(
@@ -411,7 +424,7 @@ def examples_of(findings: ForgetFindings) -> dict[str, set[str]]:
     """Examples made from the records in any dataset of the store: domain -> ids."""
     inside: dict[str, set[str]] = {}
     for artifact in findings.artifacts:
-        if artifact.name == "moe_dataset":
+        if artifact.name == "moe_dataset" and artifact.digest not in {one.digest for one in findings.damaged}:
             rows = columns(artifact, "examples", ["example_id", "execution_ids"])
             of_them = pl.col("execution_ids").list.set_intersection(list(findings.execution_ids)).list.len() > 0
             inside.setdefault(str(artifact.partition), set()).update(rows.filter(of_them)["example_id"])

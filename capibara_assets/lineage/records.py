@@ -1,13 +1,15 @@
 """Trace an execution, example, bullet or tenant through the artifacts, to its sources and to its results."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 import polars as pl
 
 from capibara_assets.domains import DOMAINS
+from capibara_assets.errors import IntegrityError
 from capibara_assets.lineage.ancestors import descendants, upstream_key
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.trails import (
@@ -39,6 +41,8 @@ class Results:
 
     store: ArtifactStore
     current: Mapping[tuple[str, str | None], Artifact]
+    lost: frozenset[tuple[str, str | None, str]] = frozenset()
+    """(asset, partition, digest) of those that count now and are not in the store, though nothing removed them."""
 
     def get(self, asset: str, partition: str | None = None) -> Artifact | None:
         """The current artifact of an asset; None: not materialized."""
@@ -53,12 +57,28 @@ class Results:
         current = self.get(artifact.name, artifact.partition)
         return current is not None and current.digest == artifact.digest
 
+    def without(self, artifacts: Collection[Artifact]) -> "Results":
+        """These results as if artifacts were not there; those of them that count now are lost."""
+        gone = {key: one for key, one in self.current.items() if one in artifacts}
+        current = {key: one for key, one in self.current.items() if key not in gone}
+        return Results(self.store, current, self.lost | {(*key, one.digest) for key, one in gone.items()})
+
+    def hint(self, asset: str, hint: str) -> str:
+        """What to do where an id is not known, and which of an asset's results cannot be asked for it."""
+        lost = sorted(
+            f"{name}[{partition}] {digest}" if partition else f"{name} {digest}"
+            for name, partition, digest in self.lost
+            if name == asset
+        )
+        return f"{hint}; not in the store, and so not asked: {', '.join(lost)}" if lost else hint
+
 
 def example_trail(results: Results, wanted: str) -> ExampleTrail:
     """Trace an example by its id or an unambiguous prefix. Raises InputError: no such example, or several."""
     tables = {d: columns(a, "examples", _EXAMPLE) for d, a in results.every("moe_dataset").items()}
     ids = (name for frame in tables.values() for name in frame["example_id"])
-    example_id = one_of("example", wanted, ids, "`capibara run --select moe_dataset` makes them")
+    hint = results.hint("moe_dataset", "`capibara run --select moe_dataset` makes them")
+    example_id = one_of("example", wanted, ids, hint)
     domain, rows = next(
         (d, matching) for d, frame in tables.items() if (matching := frame.filter(example_id=example_id)).height
     )
@@ -88,7 +108,8 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
     """Trace an execution by its id or an unambiguous prefix. Raises InputError: no such execution, or several."""
-    execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
+    hint = results.hint("e2b_logs", "`capibara run --select e2b_logs` reads them")
+    execution_id = one_of("execution", wanted, known_executions(results), hint)
     place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
     rows = columns(groups, "groups", ["unit_id", "group_id", "split"]).filter(unit_id=execution_id) if groups else None
@@ -120,7 +141,8 @@ def bullet_trail(results: Results, wanted: str) -> BulletTrail:
     books = results.get("ace_playbooks")
     named = ["bullet_id", "agent_id", "source_file", "source_line", "content"]
     frame = columns(books, "bullets", named) if books else pl.DataFrame(schema=dict.fromkeys(named, pl.String))
-    bullet_id = one_of("bullet", wanted, frame["bullet_id"], "`capibara run --select ace_playbooks` reads them")
+    hint = results.hint("ace_playbooks", "`capibara run --select ace_playbooks` reads them")
+    bullet_id = one_of("bullet", wanted, frame["bullet_id"], hint)
     row = frame.filter(bullet_id=bullet_id).row(0, named=True)
     held = [
         domain
@@ -144,7 +166,7 @@ def tenant_trail(results: Results, wanted: str) -> TenantTrail:
     logs = results.get("e2b_logs")
     frame = columns(logs, "executions", ["execution_id", "tenant", "domains"]) if logs else None
     known: Iterable[str] = frame["tenant"].drop_nulls().unique() if frame is not None else ()
-    tenant = one_of("tenant", wanted, known, "records name theirs in the field `tenant`")
+    tenant = one_of("tenant", wanted, known, results.hint("e2b_logs", "records name theirs in the field `tenant`"))
     assert frame is not None
     own = frame.filter(tenant=tenant)
     by_domain = dict(sorted(Counter(own["domains"].explode().drop_nulls()).items()))
@@ -199,21 +221,45 @@ MANY = ("execution_ids",)
 
 
 def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
-    """Whether a table of the artifact has a row of one of these executions."""
+    """Whether a table of the artifact has a row of one of these executions. Raises IntegrityError as `columns`."""
     wanted = sorted(execution_ids)
-    for relative in artifact.manifest.files:
-        if not relative.endswith(".parquet") or "/" in relative:
-            continue
-        frame = columns(artifact, relative.removesuffix(".parquet"), [*ONE, *MANY])
-        for column in frame.get_columns():
-            flat = column.explode().drop_nulls() if column.dtype == pl.List else column
-            if flat.is_in(wanted).any():
+    return any(_holds(artifact, table, wanted) for table in _tables(artifact))
+
+
+def holds_readably(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
+    """As `holds_execution`, by those of its tables that can be read."""
+    wanted = sorted(execution_ids)
+    for table in _tables(artifact):
+        with suppress(IntegrityError):
+            if _holds(artifact, table, wanted):
                 return True
     return False
 
 
-def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
-    """Voters trained on one of these examples (domain -> ids), if their datasets are still stored."""
+def _tables(artifact: Artifact) -> list[str]:
+    return [
+        name.removesuffix(".parquet")
+        for name in artifact.manifest.files
+        if name.endswith(".parquet") and "/" not in name
+    ]
+
+
+def _holds(artifact: Artifact, table: str, wanted: Sequence[str]) -> bool:
+    for column in columns(artifact, table, [*ONE, *MANY]).get_columns():
+        flat = column.explode().drop_nulls() if column.dtype == pl.List else column
+        if flat.is_in(wanted).any():
+            return True
+    return False
+
+
+def exposures(
+    results: Results, inside: Mapping[str, set[str]], skip: Collection[str] = ()
+) -> tuple[VoterExposure, ...]:
+    """Voters trained on one of these examples (domain -> ids), if their datasets are still stored.
+
+    Args:
+        skip: digests of datasets that cannot be read.
+    """
     exposed = []
     for artifact in results.store.list("trained_adapters"):
         upstream = artifact.manifest.inputs.get("upstream", {})
@@ -222,6 +268,8 @@ def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterEx
         now = results.is_current(artifact)
         for voter in voters_of(artifact):
             for domain, digest in voter.datasets:
+                if digest in skip:
+                    continue
                 table, names = _examples_of(results.store, domain, digest), sorted(inside.get(domain, ()))
                 if table is None or not table["example_id"].is_in(names).any():
                     continue

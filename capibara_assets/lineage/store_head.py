@@ -7,13 +7,13 @@ a former model serves, the newest certificates never were. Only who remembers mo
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of
 from capibara_assets.consensus.certificates.certificate_log import read_log
-from capibara_assets.consensus.certificates.public_record import LOG
+from capibara_assets.consensus.certificates.public_record import ELECTIONS, LOG
 from capibara_assets.consensus.election.ballots import is_signature, public_key, signature_of
 from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PURPOSE = b"capibara store head\n"
 _LARGEST = 64 << 20
+_ADDED = {"elections"}  # by version 2: it stands in no text that was signed before
 _READ = 1 << 20  # bytes of a file of which every one is compared
 
 
@@ -38,7 +39,7 @@ class StoreHead(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: int = 1
+    schema_version: Literal[1, 2] = 2
     number: int = Field(ge=1, description="One more than the head before it")
     time: str = Field(description="RFC 3339, UTC")
     checkpoints: dict[str, tuple[int, str]] = Field(description="Model -> number and id of its newest version")
@@ -47,11 +48,17 @@ class StoreHead(BaseModel):
     certificates: tuple[int, str] = Field(description="Lines of the log of certificates, and digest of the last")
     tombstones: tuple[str, ...] = Field(description="Digests of what must not come back")
     removed: tuple[str, ...] = Field(description="asset|partition|digest of removed artifacts")
+    elections: dict[str, str] = Field(default={}, description="Digest of a published election -> SHA-256 of its file")
 
     @property
     def text(self) -> bytes:
         """The signed text."""
-        return _PURPOSE + canonical_json(self.model_dump(mode="json"))
+        return _PURPOSE + canonical_json(self.model_dump(mode="json", exclude=None if self.names_elections else _ADDED))
+
+    @property
+    def names_elections(self) -> bool:
+        """Whether the elections that were published are in it; in version 1 they were not."""
+        return self.schema_version > 1
 
 
 def head_of(store: ArtifactStore, number: int = 1) -> StoreHead:
@@ -72,6 +79,7 @@ def head_of(store: ArtifactStore, number: int = 1) -> StoreHead:
         certificates=(len(lines), lines[-1] if lines else ""),
         tombstones=tuple(_tombstones(store)),
         removed=tuple(f"{one.asset}|{one.partition or ''}|{one.digest}" for one in removed(store)),
+        elections=_elections(store),
     )
 
 
@@ -93,7 +101,7 @@ def rolled_back(store: ArtifactStore, head: StoreHead) -> list[str]:
     if gone := set(head.tombstones) - set(now.tombstones):
         missing.append(f"{len(gone)} tombstone(s) are gone: records that were forgotten can come back")
     missing += [f"the note that {name} was removed is gone" for name in sorted(set(head.removed) - set(now.removed))]
-    return missing
+    return [*missing, *_former_elections(now, head)]
 
 
 def write_head(file: Path, store: ArtifactStore, key: "Ed25519PrivateKey") -> StoreHead:
@@ -158,6 +166,14 @@ def _former_versions(store: ArtifactStore, head: StoreHead) -> Iterator[str]:
             yield f"{model}@v{number} was there, and {f'v{last}' if last else 'nothing'} is the newest now"
         elif known is not None and identity not in known:
             yield f"{model}@v{number} is another checkpoint than {identity[:12]}"
+
+
+def _former_elections(now: StoreHead, head: StoreHead) -> Iterator[str]:
+    for name, digest in sorted(head.elections.items()):
+        if name not in now.elections:
+            yield f"the election {name} was published, and is gone: restore {ELECTIONS}/{name}.json"
+        elif now.elections[name] != digest:
+            yield f"the file of the election {name} is another than was published: restore {ELECTIONS}/{name}.json"
 
 
 def _former_results(now: StoreHead, head: StoreHead) -> Iterator[str]:
@@ -236,6 +252,12 @@ def _certificates(store: ArtifactStore) -> list[str]:
     if log.problem:
         raise IntegrityError(f"{file}: {log.problem}")
     return [line.digest for line in log.lines]
+
+
+def _elections(store: ArtifactStore) -> dict[str, str]:
+    folder = store.root / ELECTIONS
+    files = sorted(folder.glob("*.json"), key=lambda file: file.name) if folder.exists() else []
+    return {file.name.removesuffix(".json"): sha256_bytes(read_stored(file)) for file in files}
 
 
 def _tombstones(store: ArtifactStore) -> list[str]:

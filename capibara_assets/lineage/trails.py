@@ -177,6 +177,8 @@ class AdapterTrail:
     """Of rounds of several organisations: whose, and which datasets they say they were trained on."""
     rounds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digest of such a round -> what the examples that judged were taken from."""
+    unread: tuple[str, ...] = ()
+    """What it was made from and that cannot be read here (why), so that all counts lack it."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,9 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
         signed = read_head(file, public, at_least)
         lost = rolled_back(store, signed)
     told = f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}"
-    echo_result({"number": signed.number, "time": signed.time, "rolled_back": lost}, told, as_json)
+    if not signed.names_elections:
+        told += "; of elections it says nothing, as it was written before heads did: --write a new one after it"
+    stated = {"number": signed.number, "time": signed.time, "rolled_back": lost, "elections": signed.names_elections}
+    echo_result(stated, told, as_json)
     if lost:
         raise SystemExit(FOUND)

@@ -13,7 +13,7 @@ import dagster as dg
 
 from capibara_assets.cli.dataset.forget_report import ForgetReport, as_text
 from capibara_assets.cli.terminal.documents import AS_JSON
-from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.exits import FOUND, UNDECIDED
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.notes import note
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
     from capibara_assets.lineage.forget import ForgetFindings
     from capibara_assets.lineage.history import Traces
+    from capibara_assets.lineage.lost import Lost
     from capibara_assets.lineage.records import Results
     from capibara_assets.storage.artifact import Artifact
 
@@ -61,6 +62,8 @@ def forget(
     click.echo(json.dumps(asdict(report)) if as_json else as_text(report))
     if report.failures or (report.left and not dry_run):
         raise SystemExit(FOUND)
+    if report.unread:
+        raise SystemExit(UNDECIDED)
 
 
 def forget_in(
@@ -112,7 +115,8 @@ def _preview(
     checkpoints = behind(results.store, removed, digests | all_removed(results.store), records.needles)
     work = work_folders(results.store, digests, records.needles)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
-    aftermath = _Aftermath(_stale_after(results, records), _imports_of(results, records.tenant))
+    unread = _unread(results, records)
+    aftermath = _Aftermath(_stale_after(results, records), unread, _imports_of(results, records.tenant))
     return _report(records, results, places, aftermath, dry_run=True)
 
 
@@ -151,15 +155,28 @@ def _carry_out(
     history, logs = rewrite_history(deployment, instance, _traces(records, digests), write=True)
     unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
     left = [*unmade, *undeleted, *_imports_of(results, records.tenant)]
-    aftermath = _Aftermath(_stale(deployment, instance, results), left, failures)
+    aftermath = _Aftermath(_stale(deployment, instance, results), _unread(results, records), left, failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
     report = _report(records, saw, places, aftermath, dry_run=False)
     remove(store, removed)
     drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
-    holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
-    found = [f"{one} still holds a piece of it" for one in all_left(store, holding)]
+    try:
+        holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
+        found = [f"{one} still holds a piece of it" for one in all_left(store, holding)]
+    except InputError as error:  # a damaged file: what was removed is to be told all the same
+        found = [f"the search for what is left ended: {error}"]
     return ForgetReport(**{**vars(report), "left": (*report.left, *found)})
+
+
+def _unread(results: "Results", records: "ForgetFindings") -> "tuple[Lost, ...]":
+    """What may have held the records, or leads from a model to them, and cannot be read."""
+    from capibara_assets.checkpoints.artifacts import checkpoints_of
+    from capibara_assets.lineage.checkpoints import has_checkpoints
+    from capibara_assets.lineage.lost import lost, still_damaged
+
+    checkpoints = checkpoints_of(results.store).list() if has_checkpoints(results.store) else []
+    return lost(results, checkpoints, still_damaged(results.store, records.damaged))
 
 
 def _imports_of(results: "Results", tenant: str | None) -> list[str]:
@@ -346,9 +363,10 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Aftermath:
-    """State after a deletion: stale results, places that still hold a piece, and failed steps."""
+    """State after a deletion: stale results, what could not be read, places with a piece of it, and failed steps."""
 
     stale: list[str]
+    unread: "tuple[Lost, ...]" = ()
     left: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -360,6 +378,7 @@ def _report(
     from capibara_assets.lineage.forget import examples_of
     from capibara_assets.lineage.records import exposures
 
+    unread = {one.digest for one in aftermath.unread}
     return ForgetReport(
         dry_run=dry_run,
         tenant=records.tenant,
@@ -374,10 +393,11 @@ def _report(
         work=tuple(map(str, places.work)),
         history=places.history,
         logs=tuple(places.logs),
-        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(records))),
+        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(records), unread)),
         stale=tuple(aftermath.stale),
         left=tuple(aftermath.left),
         failures=aftermath.failures,
+        unread=tuple(asdict(one) for one in aftermath.unread),
     )
 
 

@@ -36,6 +36,8 @@ class ForgetReport:
     left: tuple[str, ...]
     """Where a trace remains, and why."""
     failures: dict[str, str]
+    unread: tuple[dict[str, Any], ...] = ()
+    """What may have held it and cannot be read: {asset, partition, digest, why, of: what names it}."""
 
 
 def as_text(report: ForgetReport) -> str:
@@ -62,7 +64,8 @@ def as_text(report: ForgetReport) -> str:
     if report.quarantined:
         lines.append(f"quarantined lines that hold it, {would}dropped: {report.quarantined}")
     seen = sorted({f"{one['domain']}/{one['voter']} {one['digest'][:12]} ({one['part']})" for one in report.saw_it})
-    lines += [f"adapters that saw it: {len(seen) or 'none'}", *(f"  {one}" for one in seen)]
+    found = len(seen) or ("none found, see NOT CHECKED" if report.unread else "none")
+    lines += [f"adapters that saw it: {found}", *(f"  {one}" for one in seen)]
     lines += [f"stale, made again by `capibara run`: {len(report.stale) or 'nothing'}"]
     lines += [f"  {one}" for one in report.stale]
     if report.sources:
@@ -71,8 +74,27 @@ def as_text(report: ForgetReport) -> str:
     lines += [f"NOT GONE: {one}" for one in report.left]
     if report.left and not report.dry_run:
         lines.append("delete what is named there yourself, and run this once more")
+    lines += _not_checked(report.unread)
     lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
     return "\n".join(lines)
+
+
+def _not_checked(unread: Sequence[dict[str, Any]]) -> list[str]:
+    lines = []
+    for one in unread:
+        what = f"{one['asset']}[{one['partition']}]" if one["partition"] else one["asset"]
+        lines.append(f"NOT CHECKED: {what} {one['digest']} ({one['why']}): whether it held a record is not known")
+        if one["of"]:
+            lines.append(f"made from it, and kept, unless it stands above: {len(one['of'])}")
+            lines += [f"  {name}" for name in one["of"][:_MOST_SHOWN]]
+            more = len(one["of"]) - _MOST_SHOWN
+            lines += [f"  and {more} more (--json names them)"] if more > 0 else []
+    if unread:
+        lines.append(
+            "put it back into the store's folder artifacts from a backup, and run this once more; without a backup "
+            "`capibara run` makes anew what counts now, and what else was made from it is yours to delete"
+        )
+    return lines
 
 
 def _ids(names: Sequence[str]) -> str:

@@ -4,22 +4,29 @@ import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from capibara_assets.cli.dataset.openlineage import openlineage
 from capibara_assets.cli.terminal.documents import AS_JSON
-from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.exits import FOUND, UNDECIDED
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 
+if TYPE_CHECKING:
+    from capibara_assets.lineage.records import Results
+
 _AS_HTML = click.option(
     "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write it as one HTML page to this file."
 )
 _SHOWN = 20
+_LACKING = (
+    "cannot be read here, so what was in it is not shown; what is missing can be put back from a backup into the "
+    "store's folder artifacts, or be made anew (`capibara run`)"
+)
 
 
 @with_example("capibara lineage adapter sql/consensus")
@@ -45,9 +52,9 @@ def example(example_id: str, as_json: bool) -> None:
     from capibara_assets.lineage.records import example_trail
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(example_trail(results, example_id))
+        trail = asdict(example_trail(results, example_id)) | _unread(results)
     if as_json:
-        click.echo(json.dumps(trail))
+        _as_json(trail)
         return
     say(f"{trail['example_id']}  {trail['kind']} in {trail['domain']}, {trail['split']}, {trail['verified']}")
     _pairs(trail, ("group_id", "cluster_id", "dataset", "licence", "source"))
@@ -55,6 +62,7 @@ def example(example_id: str, as_json: bool) -> None:
     _list("executions", [_place(one) for one in trail["executions"]])
     _list("bullets", [f"{one['bullet_id']}  {one['file']}:{one['line']}" for one in trail["bullets"]])
     _models(trail)
+    _end(trail)
 
 
 @with_example("capibara lineage execution 5f3c9a12 --html execution.html")
@@ -73,9 +81,9 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
         traced = execution_trail(results, execution_id)
         if page is not None:
             _write(page, execution_page(results, traced).html())
-    trail = asdict(traced)
+        trail = asdict(traced) | _unread(results)
     if as_json:
-        click.echo(json.dumps(trail))
+        _as_json(trail)
         return
     say(_place(trail["place"]) if trail["place"] else trail["execution_id"])
     _pairs(trail, ("group_id", "split"))
@@ -92,6 +100,7 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     _list("left out", [f"{domain}: {reason}" for domain, reason in trail["left_out"].items()])
     _list("evaluation items", trail["evaluated"])
     _models(trail)
+    _end(trail)
 
 
 @with_example("capibara lineage adapter sql/consensus --html adapter.html")
@@ -133,6 +142,8 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path |
         _adapter(trail)
     if (absent or forgotten) and not trail["absent"]:
         raise SystemExit(FOUND)
+    if trail.get("unread"):
+        raise SystemExit(UNDECIDED)
 
 
 @with_example("capibara lineage bullet ada/playbook.md/sql-00042")
@@ -146,9 +157,9 @@ def bullet(bullet_id: str, as_json: bool) -> None:
     from capibara_assets.lineage.records import bullet_trail
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(bullet_trail(results, bullet_id))
+        trail = asdict(bullet_trail(results, bullet_id)) | _unread(results)
     if as_json:
-        click.echo(json.dumps(trail))
+        _as_json(trail)
         return
     place = trail["bullet"]
     say(f"{place['bullet_id']}  {place['file']}:{place['line']}", *place["content"].split("\n"))
@@ -157,6 +168,7 @@ def bullet(bullet_id: str, as_json: bool) -> None:
     _list(
         "examples", [f"{one['example_id']}  {one['domain']} {one['kind']}, {one['split']}" for one in trail["examples"]]
     )
+    _end(trail)
 
 
 @with_example("capibara lineage tenant acme")
@@ -170,14 +182,15 @@ def tenant(name: str, as_json: bool) -> None:
     from capibara_assets.lineage.records import tenant_trail
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(tenant_trail(results, name))
+        trail = asdict(tenant_trail(results, name)) | _unread(results)
     if as_json:
-        click.echo(json.dumps(trail))
+        _as_json(trail)
         return
     say(f"{trail['tenant']}: {trail['executions']} executions")
     _list("executions by domain", [f"{domain}: {number}" for domain, number in trail["by_domain"].items()])
     _list("examples by domain", [f"{domain}: {number}" for domain, number in trail["examples"].items()])
     _list("adapters: its rows they trained on", [f"{name}: {number}" for name, number in trail["seen_by"].items()])
+    _end(trail)
 
 
 @with_example("capibara lineage certificate sql")
@@ -210,11 +223,35 @@ def _write(file: Path, html: str) -> None:
     click.echo(f"page: {file}", err=True)
 
 
+def _unread(results: "Results") -> dict[str, list[str]]:
+    """What the results lead to and cannot be read, so that a trail lacks it."""
+    from capibara_assets.lineage.lost import lost
+
+    return {"unread": [str(one) for one in lost(results)]}
+
+
+def _as_json(trail: dict[str, Any]) -> None:
+    click.echo(json.dumps(trail))
+    if trail["unread"]:
+        raise SystemExit(UNDECIDED)
+
+
+def _end(trail: dict[str, Any]) -> None:
+    """Say what the trail lacks; without it nothing that is not named above is proven."""
+    if trail["unread"]:
+        _list(_LACKING, trail["unread"])
+        raise SystemExit(UNDECIDED)
+
+
 def _adapter(trail: dict[str, Any]) -> None:
     state = "counts now" if trail["current"] else "a former one"
     say(f"{trail['name']} {trail['digest']} ({trail['what']}, {state})")
-    say(f"{trail['examples']} train and {trail['validation']} validation examples of {len(trail['executions'])} "
-               f"executions and {len(trail['bullets'])} bullets")  # fmt: skip
+    counted = (f"{trail['examples']} train and {trail['validation']} validation examples of "
+               f"{len(trail['executions'])} executions and {len(trail['bullets'])} bullets")  # fmt: skip
+    if any(one["state"] == "present" for one in trail["datasets"]):
+        say(f"at least {counted}" if trail["unread"] else counted)
+    else:
+        say("its examples are not known: no dataset that it was made from can be read here")
     _list("voters", trail["voters"])
     _list("datasets", [f"moe_dataset[{one['domain']}] {one['digest']} ({one['state']})" for one in trail["datasets"]])
     _list("voters of rounds", [_round_voter(one) for one in trail["round_voters"]])
@@ -227,6 +264,7 @@ def _adapter(trail: dict[str, Any]) -> None:
     _list("seeds", [str(seed) for seed in trail["seeds"]])
     _list("settings", [f"{name} {digest}" for name, digest in trail["settings"].items()])
     _list("certificates", [f"{domain} {digest}" for domain, digest in trail["certificates"].items()])
+    _list(_LACKING, trail["unread"])
 
 
 def _round_voter(one: dict[str, Any]) -> str:

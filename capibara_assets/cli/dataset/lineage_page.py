@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from capibara_assets.escaping.pages import html_page
 from capibara_assets.lineage.adapters import TracedAdapter
+from capibara_assets.lineage.lost import lost
 from capibara_assets.lineage.records import Results
 from capibara_assets.lineage.shares import NOBODY, Share, contributions, execution_shares, removals, serving_slots
 from capibara_assets.lineage.trails import ExecutionPlace, ExecutionTrail, PublishedResult
@@ -76,6 +77,8 @@ def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
     ]
     others = [Line(f"{one.domain}/{one.name} {one.digest[:12]}, of a round") for one in trail.round_voters]
     own = Line(f"{trail.what} {trail.digest[:12]}, {'counts now' if trail.current else 'a former one'}", "good")
+    lacking = f" Not known, as it cannot be read here: {'; '.join(trail.unread)}." if trail.unread else ""
+    train = f"{'at least ' if trail.unread else ''}{_count(given.examples, 'train example')}"
     way = (
         WayStage("Experience", (Line(executions), Line(people))),
         WayStage("Playbooks", (Line(_count(len(trail.bullets), "bullet")),)),
@@ -86,8 +89,8 @@ def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
     )
     return LineagePage(
         name=trail.name,
-        headline=f"{_count(given.examples, 'train example')} of {executions}, by {people}",
-        about=f"Digest {trail.digest}; it was validated on {_count(trail.validation, 'example')}.",
+        headline=f"{train} of {executions}, by {people}",
+        about=f"Digest {trail.digest}; it was validated on {_count(trail.validation, 'example')}.{lacking}",
         way=way,
         question="Who it learnt from",
         note="Train examples that hold something of each; several may share in one example, so shares can add to more"
@@ -121,7 +124,8 @@ def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
 
 def execution_page(results: Results, trail: ExecutionTrail) -> LineagePage:
     """The page of an execution."""
-    shares = execution_shares(results, trail.execution_id)
+    shares, unread = execution_shares(results, trail.execution_id), "; ".join(map(str, lost(results)))
+    lacking = f" Not known, as it cannot be read here: {unread}." if unread else ""
     now = sorted({f"{one.domain}/{one.voter}" for one in trail.seen_by if one.current})
     left = [Line(f"{domain}: left out, {reason}", "bad") for domain, reason in trail.left_out.items()]
     uses = [Line(f"{one.domain} {one.kind}, {one.split}: {one.role}") for one in trail.examples[:SHOWN]]
@@ -136,7 +140,7 @@ def execution_page(results: Results, trail: ExecutionTrail) -> LineagePage:
         name=trail.execution_id,
         headline=f"{_count(len(trail.examples), 'example')} in {_count(len(trail.datasets), 'dataset')},"
         f" seen by {_count(len(now), 'present voter')}",
-        about=f"Domains: {', '.join(trail.domains) or 'none'}.",
+        about=f"Domains: {', '.join(trail.domains) or 'none'}.{lacking}",
         way=way,
         question="How much of each voter it is",
         note="Train examples that hold it, of all that the voter was trained on.",

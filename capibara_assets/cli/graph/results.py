@@ -10,6 +10,7 @@ from capibara_assets.cli.graph.instance import open_instance, open_store
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.lineage.records import Results
+from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import ArtifactStore
 
 
@@ -28,12 +29,15 @@ def open_inputs(deployment: Deployment) -> Iterator[Inputs]:
 
 
 def results_of(instance: dg.DagsterInstance, store: ArtifactStore) -> Results:
-    """The artifacts of the latest materializations, without those that were removed."""
-    current = {}
+    """The artifacts of the latest materializations, without those that were removed; others are lost."""
+    current, lost = {}, set()
+    gone = {(one.asset, one.partition, one.digest) for one in removed(store)}
     for name in store.names():
         for partition, digest in latest_digests(instance, name).items():
             if partition is not None and partition not in DOMAINS:  # a domain may be gone since
                 continue
             if (artifact := store.find(name, partition and Domain(partition), digest)) is not None:
                 current[name, partition] = artifact
-    return Results(store, current)
+            elif (name, partition, digest) not in gone:
+                lost.add((name, partition, digest))
+    return Results(store, current, frozenset(lost))

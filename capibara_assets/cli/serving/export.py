@@ -114,12 +114,21 @@ def _facts(
 
 
 def _examples(store: ArtifactStore, experts: dict[str, Artifact], names: list[str]) -> pl.DataFrame:
-    """Columns of the training splits behind the adapters; datasets missing from the store are skipped."""
-    datasets = (dataset(store, domain, dataset_of(artifact)) for domain, artifact in experts.items())
-    parts = [columns(one, "examples", names).filter(split="train") for one in datasets if one is not None]
-    if not parts:
-        raise InputError("the datasets behind the adapters are no longer in the store: their licences are not known")
-    return pl.concat(parts)
+    """Columns of the training splits behind the adapters; a round's result names no dataset of this store.
+
+    Raises:
+        InputError: one is no longer in the store, so that its licences and credits would lack on the card.
+    """
+    named = {domain: digest for domain, artifact in experts.items() if (digest := dataset_of(artifact))}
+    datasets = {domain: dataset(store, domain, digest) for domain, digest in named.items()}
+    if gone := [f"moe_dataset[{domain}] {named[domain]}" for domain, one in datasets.items() if one is None]:
+        raise InputError(
+            f"datasets behind the adapters are no longer in the store, and their licences are not known: "
+            f"{', '.join(gone)}; `capibara run` trains anew, or put them back into its folder artifacts from a backup"
+        )
+    if not named:
+        raise InputError("no adapter names a dataset of this store: their licences are not known")
+    return pl.concat(columns(one, "examples", names).filter(split="train") for one in datasets.values() if one)
 
 
 def _decision(store: ArtifactStore, domain: str, checkpoint: str) -> dict[str, Any]:
