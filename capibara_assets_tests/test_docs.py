@@ -142,6 +142,36 @@ def fault_of(root: click.Group, line: str) -> str | None:
     for option in OPTION.findall(" ".join(words)):
         if option not in known | {"--help"}:
             return f"{command.name} has no option {option}"
+    return lacking(command, words)
+
+
+TOGETHER = {
+    "plan": (("model", "hardware"), ("preset",), ("claims",)),
+    "forget": (("execution_ids",), ("tenant",)),
+    "head": (("write", "key"), ("public",)),
+}
+"""Command -> the parameters of which one set has to be given, though each alone is optional."""
+
+
+def lacking(command: click.Command, words: list[str]) -> str | None:
+    """What a command line leaves out that is required; a name alone, or with options alone, is no command line."""
+    if isinstance(command, click.Group) or any(re.search(r"\.\.\.|…|\||\[", word) for word in words):
+        return None  # `…`, `a|b` and `[--option]` stand for more than they say
+    context = click.Context(command, resilient_parsing=True)
+    try:
+        given, _, _ = command.make_parser(context).parse_args(list(words))
+    except click.UsageError:
+        return None  # an option without its value: the option is named
+    given = {name: value for name, value in given.items() if value not in (None, (), []) and "UNSET" not in repr(value)}
+    if not any(isinstance(value, (str, list, tuple)) for value in given.values()):
+        return None
+    lacks = [one.name for one in command.params if one.required and one.name not in given]
+    if lacks:
+        return f"{command.name} lacks {', '.join(map(str, lacks))}"
+    sets = TOGETHER.get(command.name or "", ())
+    own = {one.name for one in command.params}  # `python -m benchmarks plan` is another command
+    if sets and own.issuperset(*sets) and not any(given.keys() >= set(one) for one in sets):
+        return f"{command.name} lacks {' or '.join(' and '.join(one) for one in sets)}"
     return None
 
 
@@ -205,6 +235,9 @@ def anchors(file: Path) -> set[str]:
         ("```\ncapibara checkpoint no-such\n```", "command"),
         ("```\ncapibara plan --no-such\n```", "command"),
         ("```\npython -m benchmarks no-such\n```", "command"),
+        ("`capibara plan --hardware tpu-v5e-64`", "command"),
+        ("`capibara test-model --temperature 0.8`", "command"),
+        ("```\ncapibara forget --reason why\n```", "command"),
     ],
 )
 def test_what_does_not_exist_is_told(text: str, fault: str) -> None:
@@ -219,6 +252,17 @@ def test_what_does_not_exist_is_told(text: str, fault: str) -> None:
                 test(document)
         else:
             test(document)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "plan --model llama2-7b --hardware tpu-v5e-64", "plan --claims", "plan --hardware", "test-model", "forget",
+        "train ... --background", "test-model --model FOLDER --temperature 0.8", "forget ID", "run --domains sql",
+    ],
+)  # fmt: skip
+def test_what_is_whole_or_only_named_lacks_nothing(line: str) -> None:
+    assert fault_of(cli, line) is None
 
 
 def test_a_broken_link_is_told() -> None:

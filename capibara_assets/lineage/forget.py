@@ -131,9 +131,10 @@ def _findings(
     quarantine = _quarantine(every, ledgers, wanted, only_there, tenant)
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
     by_id = [*direct, *holding_lines]
-    without_id = [a for a in every if a not in by_id and a.name != "routing_dataset" and not a.checkpoints]
+    named = _with_routes(by_id, every, results.store)
+    without_id = [a for a in every if a not in named and not a.checkpoints]  # also routes of a dataset that is lost
     quoting = [artifact for artifact in without_id if _quotes(artifact, searched)]
-    tainted = _with_routes([*by_id, *quoting], every, results.store)
+    tainted = [*named, *quoting]
     places = [(ledger, lines) for ledger in ledgers if (lines := _places(ledger, wanted)).height]
     return ForgetFindings(
         execution_ids=tuple(wanted),

@@ -1,5 +1,6 @@
 """A store that was put back to an older copy of itself is whole; a signed head that was kept elsewhere shows it."""
 
+import base64
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.serving.promotion import promote_manually
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.lineage.store_head import read_head, rolled_back, write_head
+from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.removal import add_tombstone, remove_artifact
 from capibara_assets.storage.store import ArtifactStore
 
@@ -70,8 +72,14 @@ class Kept:
         first = self.store.list("moe_dataset")[0]
         remove_artifact(self.store, "moe_dataset", "sql", first.digest)
 
+    def announce(self) -> None:
+        self.count += 1
+        folder = self.folder / "store" / "elections"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{self.count:064d}.json").write_text(json.dumps({"election": self.count}))
+
     def everything(self) -> None:
-        for step in (self.publish, self.save, self.promote, self.certify, self.forget):
+        for step in (self.publish, self.save, self.promote, self.certify, self.forget, self.announce):
             step()
 
     def check(self) -> list[str]:
@@ -92,6 +100,7 @@ STEPS: dict[str, tuple[Callable[[Kept], None], str]] = {
     "certificates": (Kept.certify, "line 2 of the log of certificates is not what it was: there are 1 now"),
     "tombstones": (Kept.forget, "1 tombstone(s) are gone"),
     "removals": (Kept.remove, "the note that moe_dataset|sql|"),
+    "elections": (Kept.announce, "the election 0000000000000000000000000000000000000000000000000000000000000007"),
 }
 
 
@@ -109,7 +118,7 @@ def test_an_older_copy_of_the_store_is_told_from_it(kept: Kept, name: str) -> No
     shutil.copytree(kept.folder / "older", kept.folder / "store")
     [found] = [line for line in kept.check() if line.startswith(told[:20])]
     assert told in found
-    if name in ("checkpoints", "promotions", "certificates", "tombstones"):
+    if name in ("checkpoints", "promotions", "certificates", "tombstones", "elections"):
         kept.count += 10
         step(kept)
         assert len(kept.check()) == 1, "another went on where it had been"
@@ -132,10 +141,22 @@ def _replace_a_document(kept: Kept) -> None:
     document.write_bytes(document.read_bytes().replace(b"7", b"6"))
 
 
+def _elections(kept: Kept) -> Path:
+    return kept.folder / "store" / "elections"
+
+
 LOSSES: dict[str, tuple[Callable[[Kept], object], str]] = {
     "an older one is pointed to": (_point_to_the_first, "was .{12}, and is .{12} now"),
     "the newest is gone": (lambda kept: shutil.rmtree(_latest(kept)), "is gone, and no note says that it was removed"),
     "a document is gone": (lambda kept: next(_latest(kept).rglob("said*")).unlink(), "said.* is missing"),
+    "all elections are gone": (
+        lambda kept: shutil.rmtree(_elections(kept)),
+        "the election 0+6 was published, and is gone",
+    ),
+    "an election is another": (
+        lambda kept: next(_elections(kept).glob("*.json")).write_text("{}"),
+        "the file of the election 0+6 is another",
+    ),
     "a document is another": (_replace_a_document, "said.* is not the file that was published"),
 }
 
@@ -201,6 +222,23 @@ def test_a_head_that_was_changed_is_anothers_or_older_is_none(kept: Kept) -> Non
     kept.file.write_bytes(first)
     with pytest.raises(InputError, match="has number 1, and 2 was seen before"):
         read_head(kept.file, public, at_least=2)
+
+
+def test_a_head_of_before_elections_is_read_and_says_that_it_names_none(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPIBARA_HOME", str(kept.folder))
+    head = write_head(kept.file, kept.store, kept.key)
+    former = {**head.model_dump(mode="json", exclude={"elections"}), "schema_version": 1}
+    signature = base64.b64encode(kept.key.sign(b"capibara store head\n" + canonical_json(former))).decode()
+    kept.file.write_bytes(canonical_json({"head": former, "signature": signature}))
+    shutil.rmtree(_elections(kept))
+    done = CliRunner().invoke(checkpoint, ["head", str(kept.file), "--public", public_key(kept.key)])
+    assert done.exit_code == 0 and "of elections it says nothing" in done.output
+    kept.announce()
+    assert write_head(kept.file, kept.store, kept.key).elections.keys() == {f"{7:064d}"}
+    done = CliRunner().invoke(checkpoint, ["head", str(kept.file), "--public", public_key(kept.key)])
+    assert done.exit_code == 0 and "elections" not in done.output
 
 
 def test_the_command_writes_compares_and_says_so(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ FOUND = 1
 REFUSED = 2
 """It could not do what was asked: an argument, a file, a setting; nothing was changed."""
 UNDECIDED = 3
-"""It worked, and there is no clear answer: an inconclusive comparison, a certificate that holds with reservations."""
+"""It worked, and there is no clear answer: an inconclusive comparison, a certificate that holds with reservations, a
+trace that lacks what could not be read."""
 INTERRUPTED = 130
 """Ctrl-C or SIGTERM; the same command goes on."""
 UNREAD = 141

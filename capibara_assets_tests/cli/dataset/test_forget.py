@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -58,6 +59,19 @@ def test_a_dry_run_lists_all_and_touches_nothing(deployment: Deployment) -> None
     assert {name.split()[0] for name in report["removed"]} == CHANGED
     assert report["quarantined"] == 1 and sum(report["history"].values()) > 0
     assert singing(deployment.home)
+
+
+def test_a_lost_dataset_is_named_and_the_rest_goes(deployment: Deployment) -> None:
+    """Whatever was made from it may have seen the record; what is made anew without it is no such thing."""
+    (lost,) = [path.parent for path in (deployment.home / "store/artifacts/moe_dataset/python").glob("*/manifest.json")]
+    shutil.rmtree(lost)
+    for arguments in ([MENDED, "--dry-run", "--json"], [MENDED, "--json"]):
+        result = CliRunner().invoke(forget, arguments, catch_exceptions=False)
+        report = json.loads(result.stdout)
+        assert (lost.name, "missing") in {(one["digest"], one["why"]) for one in report["unread"]}
+        assert any("routing_dataset" in name for one in report["unread"] for name in one["of"])
+        assert result.exit_code == (1 if report["left"] and not report["dry_run"] else 3)
+    assert {name.split()[0] for name in report["removed"]} >= {"e2b_logs", "e2b_executions[python]"}
 
 
 OF_THE_COMMAND = ("_remake", "rewrite_history", "_search")

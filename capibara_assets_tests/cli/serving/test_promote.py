@@ -1,6 +1,7 @@
 """`capibara promote` and `capibara rollback` on a store and an instance of their own."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from capibara_assets.assets.inputs import Origin
+from capibara_assets.cli.serving import export
 from capibara_assets.cli.serving.promote import promote, rollback
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
 from capibara_assets.evaluation.serving.export import check_export
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import load_base
@@ -110,6 +113,21 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     assert [move["number"] for move in json.loads(run(promote, "--history", "--json").output)] == [1, 2]
     nothing = run(promote, "--export", str(tmp_path / "other"))
     assert "nothing is promoted, so there is nothing to export" in str(nothing.exception)
+
+
+def test_an_export_says_which_datasets_licences_are_not_known(published: Published):
+    """A card without a lost dataset's licences and credits would state those of the others as all."""
+    sql = published.inputs().store.latest("consensus_checkpoint", "sql")
+    assert sql is not None
+    dataset = published.put("moe_dataset", Domain.PYTHON, tables={"examples": (Example, table(Example, []))})
+    inputs = published.inputs()
+    inputs.upstream[f"moe_dataset|{Domain.PYTHON}"] = dataset.digest
+    python = inputs.publish("consensus_checkpoint", Domain.PYTHON, documents={"certificate": {"context": {}}})
+    both = {"sql": sql, "python": python}
+    assert export._examples(inputs.store, both, ["licence", "split"]).height == 1
+    shutil.rmtree(Path(dataset.path))
+    with pytest.raises(InputError, match=rf"their licences are not known: moe_dataset\[python\] {dataset.digest}"):
+        export._examples(inputs.store, both, ["licence", "split"])
 
 
 def test_who_does_it_makes_no_line_of_their_own(published: Published):
