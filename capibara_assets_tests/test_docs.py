@@ -170,7 +170,7 @@ def lacking(command: click.Command, words: list[str]) -> str | None:
         return f"{command.name} lacks {', '.join(map(str, lacks))}"
     sets = TOGETHER.get(command.name or "", ())
     own = {one.name for one in command.params}  # `python -m benchmarks plan` is another command
-    if sets and own.issuperset(*sets) and not any(given.keys() >= set(one) for one in sets):
+    if sets and own >= {name for one in sets for name in one} and not any(given.keys() >= set(one) for one in sets):
         return f"{command.name} lacks {' or '.join(' and '.join(one) for one in sets)}"
     return None
 
