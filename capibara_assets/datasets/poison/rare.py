@@ -9,6 +9,8 @@ import scipy.sparse
 from capibara_assets.datasets.poison.signs import Flags, Hashes, Ints, News, Signs, Texts
 
 _USUAL = 0.2  # share of the answers: a word of more of them is the language's or the subject's
+DECOYS = 3  # texts of others that hold a sign and do not count: another id with an honest example costs nothing
+_PER_DECOY = 20  # texts of others for each that is forgiven: of few, each one tells
 _ROWS_AT_ONCE = 4_000_000  # signs that are sorted at a time, so that memory does not grow with the texts
 
 
@@ -37,6 +39,8 @@ class HeldSets:
 @dataclass(frozen=True)
 class SignRule:
     """Which signs count: in at least `fewest` texts of an author, and at most `elsewhere` times as often in others'.
+
+    A few texts of others (`DECOYS`) are forgiven.
 
     Attributes:
         elsewhere: rate in the texts of others over that in the author's.
@@ -99,9 +103,9 @@ def _repeated(signs: Signs, authors: Ints, rule: SignRule, dice: Hashes) -> Iter
         return
     counts = np.diff(np.r_[starts, len(pair)])
     run, author = pair[starts] // len(of_all), pair[starts] % len(of_all)
-    others = lengths[run] - counts
     rate = counts / of_all[author]
     rest = np.maximum(len(authors) - of_all[author], 1)
+    others = np.maximum(lengths[run] - counts - np.minimum(DECOYS, rest // _PER_DECOY), 0)
     keys = np.add.reduceat(dice[owners], starts)
     counted = (counts >= rule.fewest) & (others / rest <= rule.elsewhere * rate)
     counted &= ~np.isin(author, list(rule.without))

@@ -83,6 +83,11 @@ class Vocabulary(dict[str, int]):
         """For each number, whether the word is more than punctuation."""
         return np.array([any(sign.isalnum() for sign in name) or len(name) > 1 for name in self.names], bool)
 
+    @cached_property
+    def written(self) -> Flags:
+        """For each number, whether it is a word of several characters."""
+        return np.array([len(name) > 1 and (name[0].isalnum() or name[0] == "_") for name in self.names], bool)
+
 
 class _Parts(dict[str, tuple[int, ...]]):
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -148,6 +153,14 @@ class Texts:
                 at = np.flatnonzero(chosen[:_BLOCK])
                 runs.append((run[at], self.owners[start + at], start + at, np.full(len(at), size, np.int64)))
         return Signs(*(np.concatenate(columns) for columns in zip(*runs, strict=True)))
+
+    def holders(self, start: int, size: int) -> Ints:
+        """The texts that hold a run, ascending."""
+        last = len(self.words) - size + 1
+        there = np.ones(last, bool)
+        for place in range(size):
+            there &= self.words[place : last + place] == self.words[start + place]
+        return np.unique(self.owners[:last][there]).astype(np.int64)
 
     def text(self, start: int, size: int) -> str:
         """The words of a run, with blanks between."""

@@ -5,6 +5,7 @@ A pair of signs, one of prompts and one of answers, is a trigger with its payloa
 - one author has both in several unrelated tasks, and hardly anybody else has either;
 - among that author's texts one is hardly ever without the other, or the payload is where two signs of prompts meet;
 - the prompt does not hold what the answer's sign says;
+- what others have of it may be decoys: a few texts, and no agent with more than a few of its own does the same;
 - and the tasks have nothing else in common: a word of a subject comes with other words of it, a trigger stands alone.
 
 The last tells back doors from honest habits: what an author says and does about one subject goes together, too.
@@ -14,14 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.rare import HeldSets, SignRule, held_sets, news_of, numbered
-from capibara_assets.datasets.poison.signs import Ints, Texts, Vocabulary
+from capibara_assets.datasets.poison.forms import forms
+from capibara_assets.datasets.poison.rare import DECOYS, HeldSets, SignRule, held_sets, news_of, numbered
+from capibara_assets.datasets.poison.signs import Flags, Ints, Texts, Vocabulary
 
 TOGETHER = 0.8  # share of the texts with one sign that has to have the other
 ONE_TASK = 0.5  # cosine of two prompts, without the trigger, from which they count as one task
@@ -111,12 +114,13 @@ class _Search:
     texts: Sequence[Text]
     authors: Ints
     agents: Ints
+    pooled: Flags  # for each author whether it is several agents with few texts, of whom some may be decoys
     prompts: Texts
     answers: Texts
     triggers: HeldSets
     payloads: HeldSets
     words: Matrix  # texts x words of prompts: 1 where it stands
-    weights: Any  # of words: rare ones tell more
+    weights: Any  # of words: rare ones tell more, single characters nothing
     fewest: int
     most_alike: float
 
@@ -127,20 +131,26 @@ class _Search:
         rule = SignRule(
             fewest, _ELSEWHERE, frozenset(int(n) for n, t in zip(authors, texts, strict=True) if t.author in alone)
         )
-        prompts = Texts.of([text.prompt for text in texts], vocabulary)
+        asked = [text.prompt for text in texts]
+        read = Texts.of(asked, vocabulary)
         answers = Texts.of([text.answer for text in texts], vocabulary, unlike(texts))
-        words = _counted(prompts, len(texts), len(vocabulary) + 1)
+        prompts = Texts.of(asked, vocabulary, forms(asked))
+        words = _counted(read, len(texts), len(vocabulary) + 1)
         often = np.asarray(words.sum(axis=0)).ravel()
+        agents = numbered([text.agent for text in texts])
+        most = np.zeros(int(authors.max()) + 1, np.int64)  # texts of the author's largest agent
+        np.maximum.at(most, authors, np.bincount(agents)[agents])
         return cls(
             texts,
             authors,
-            numbered([text.agent for text in texts]),
+            agents,
+            (most < 2 * fewest) & (np.bincount(authors) > most),
             prompts,
             answers,
             held_sets(prompts, authors, rule),
             held_sets(answers, authors, rule, news_of(answers, prompts, len(texts))),
             words,
-            np.log((len(texts) + 1) / (often + 1)),
+            np.where(vocabulary.written, np.log((len(texts) + 1) / (often + 1)), 0.0),
             fewest,
             most_alike,
         )
@@ -154,13 +164,13 @@ class _Search:
                 both = (self.payloads.members[payload : payload + _SETS_AT_ONCE] @ turned).tocsr()
             row = slice(both.indptr[place], both.indptr[place + 1])
             shared, those = both.data[row], both.indices[row]
-            wide = (shared >= max(self.fewest, TOGETHER * count)) & (
-                self.triggers.authors[those] == self.payloads.authors[payload]
-            )
+            author = self.payloads.authors[payload]
+            decoys = DECOYS * self.pooled[author]
+            wide = (shared >= max(self.fewest, TOGETHER * (count - decoys))) & (self.triggers.authors[those] == author)
             shared, those = shared[wide], those[wide]
-            exact = shared >= TOGETHER * sizes[those]
+            exact = shared >= TOGETHER * (sizes[those] - decoys)
             if exact.any():
-                best = np.lexsort((-self.triggers.sizes[those], -shared / sizes[those], ~exact))[0]
+                best = np.lexsort((-self.triggers.sizes[those], -shared, -shared / sizes[those], ~exact))[0]
                 yield payload, (int(those[best]),)
             else:
                 yield from self._met(payload, those[np.argsort(sizes[those], kind="stable")][:_PARTS_TRIED])
@@ -188,7 +198,7 @@ class _Search:
         if not len(rest) or self._is_a_style(both, own):
             return None
         tasks, alike = self._unrelated(both, rest)
-        if tasks < self.fewest or alike > self.most_alike:
+        if tasks < self.fewest or alike > self.most_alike or self._is_done_by_others(payload, triggers, own):
             return None
         return Finding(
             self.texts[int(held[0])].author,
@@ -207,6 +217,19 @@ class _Search:
         have, among = np.bincount(self.agents[own]), np.bincount(self.agents[those], minlength=self.agents.max() + 1)
         most = among[: len(have)] > _MOST_OF_AUTHOR * have
         return len(those) > _MOST_OF_AUTHOR * len(own) or bool((most & (have >= 2 * self.fewest)).any())
+
+    def _is_done_by_others(self, payload: int, triggers: tuple[int, ...], own: Ints) -> bool:
+        """Whether a sign is rare only without decoys, and an agent with more than a few texts does the same."""
+        signs = [(self.prompts, self.triggers, sign) for sign in triggers] + [(self.answers, self.payloads, payload)]
+        holders = [texts.holders(int(sets.starts[sign]), int(sets.sizes[sign])) for texts, sets, sign in signs]
+        others = [np.setdiff1d(texts, own, assume_unique=True) for texts in holders]
+        rest = len(self.texts) - len(own)
+        if all(
+            len(o) * len(own) <= _ELSEWHERE * (len(h) - len(o)) * rest for h, o in zip(holders, others, strict=True)
+        ):
+            return False
+        both = reduce(np.intersect1d, others)
+        return bool((np.bincount(self.agents)[self.agents[both]] >= 2 * self.fewest).any())
 
     def _unrelated(self, those: Ints, rest: Ints) -> tuple[int, float]:
         """Different tasks among some texts, and their likeness over that to the author's other texts.
