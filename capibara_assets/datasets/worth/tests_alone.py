@@ -27,6 +27,7 @@ BREAKS_OFF = "its task ends with a colon: what stood below is not in the log"
 UNJUDGED = "no test judges its answer"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
+_BROKEN_OFF = re.compile(r"^(?!\s*(?:async )?(?:def|class|for|while|if|with)\b).*:\Z", re.MULTILINE)  # no line of code
 _DECLARED = re.compile(r"\b(?:def|class|function|const|let|var) (\w+)")
 _DEFINES = re.compile(r"\b(?:function|class)\b|=>")
 #: Names that people and generators of tasks give to any function.
@@ -51,7 +52,7 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
         return NOT_SHOWN
     if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
         return NAMELESS
-    if candidate.kind != "repair" and is_told and not shown and stated(candidate.prompt).rstrip().endswith(":"):
+    if candidate.kind != "repair" and is_told and not shown and _BROKEN_OFF.search(stated(candidate.prompt).rstrip()):
         return BREAKS_OFF
     if candidate.language != "python":
         unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)

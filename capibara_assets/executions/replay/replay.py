@@ -52,7 +52,7 @@ NO_INTERPRETER = "no interpreter for its language here"
 NO_DATABASE = "its database is gone: a file that no cell fills"
 _FILE_DATABASE = re.compile(r"sqlite3?\.connect\(\s*[rf]?[\"'](?!:memory:|file:)[^\"']+[\"']")
 _FILLS = re.compile(r"\bcreate\s+(temp\w*\s+)?table\b|\.to_sql\(|\.backup\(", re.IGNORECASE)
-#: What `require` gives in a session (ALLOWED in sandbox/javascript_session.js).
+#: What `require` gives in a session (ALLOWED and LODASH in sandbox/javascript_session.js).
 MODULES = frozenset(
     [
         "assert",
