@@ -8,6 +8,7 @@ those that move a bound or change a constant often leave a program the same, and
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import drawn
@@ -39,7 +40,7 @@ _KINDS = dict.fromkeys(
 #: What fails later than the text ends: its failure would not be seen.
 _LATER = re.compile(r"\b(?:await|async|Promise|setTimeout|setInterval|setImmediate|nextTick)\b|\.then\(")
 _REQUIRED = re.compile(r'require\("([\w:/]+)"\)')
-#: Runs each text in a function of its own; lists what each showed, null for one that failed.
+#: Runs each text in a function of its own; lists a checksum of what each showed, null for one that failed.
 _RUNNER = """
 function __run(text) {
   const shown = [];
@@ -50,7 +51,8 @@ function __run(text) {
   } });
   __turns = 0;
   try { new Function('console', text)(quiet); } catch { return null; }
-  return shown.join('\\n');
+  const all = shown.join('\\n');
+  return `${all.length}:${[...all].reduce((sum, sign) => (sum * 31 + sign.codePointAt(0)) | 0, 0)}`;
 }
 console.log(JSON.stringify(%s.map(__run)));
 """
@@ -86,7 +88,16 @@ def _trial(one: ExampleCandidate) -> Trial | None:
 
 
 def _survives(trial: Trial, ends: Ends) -> bool:
-    passed = [end.shown if end is not None and end.ok else None for end in ends]
+    passed: list[Any] = [end.shown if end is not None and end.ok else None for end in ends]
     if trial.language != "python":
-        passed = json.loads(passed[0]) if passed[0] else [None]
+        passed = _listed(passed[0] or "")
     return passed[0] is not None and passed[0] in passed[1:]
+
+
+def _listed(shown: str) -> list[Any]:
+    """What the runner printed last: code that reaches the console itself may have printed anything."""
+    try:
+        listed = json.loads(shown.rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        return [None]
+    return listed if isinstance(listed, list) and listed else [None]

@@ -66,6 +66,9 @@ def test_only_solutions_are_judged() -> None:
         ("console.log(sign(4), sign(-4), sign(0))", False),
         ("console.log(sign(4))", True),
         ("for (let i = 0; i < 1e9; i++) { sign(i); }", False),  # it does not end
+        ("for (let i = 0; i < 5000; i++) { console.log(`a line of some length: ${sign(4)}`); }", True),
+        ("globalThis.console.log('[' + '['.repeat(1e5)); sign(4);", False),  # it prints what is not asked for
+        ("JSON.stringify = () => '['; sign(4);", True),
         ("Promise.resolve(sign(4)).then((n) => { if (n !== 1) throw n; })", False),  # its failure comes later
     ],
 )
