@@ -1,6 +1,7 @@
 """Own examples in the graph: an import reaches the dataset of its domain, and of no other."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,13 @@ def world(instance: dg.DagsterInstance, tmp_path: Path) -> "World":
 
 
 def called(one: Execution) -> Execution:
-    """The execution with a call of what it defines, and its output."""
-    name = one.code.partition("(")[0].removeprefix("def ")
+    """The execution with a call of what it defines for each of its branches, which stand once, and its output."""
+    code = "\n".join(dict.fromkeys(one.code.split("\n")))
+    name, asked = code.partition("(")[0].removeprefix("def "), ["x", *re.findall(r"if '(\w+)' in", code)]
     scope: dict[str, Any] = {}
-    exec(one.code, scope)
-    return one.model_copy(update={"code": f"{one.code}\n\nprint({name}('x'))", "stdout": f"{scope[name]('x')}\n"})
+    exec(code, scope)
+    shown = [scope[name](each) for each in asked]
+    return one.model_copy(update={"code": f"{code}\n\nprint([{name}(x) for x in {asked}])", "stdout": f"{shown}\n"})
 
 
 class World:

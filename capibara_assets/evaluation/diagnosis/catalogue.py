@@ -262,7 +262,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         "loops at the end of greedy and of sampled answers, distinct 2-grams",
         "error",
         "take an earlier epoch (`capibara compare-epochs OUTPUT`) and look for copies in the data; until then "
-        "`capibara test-model --temperature 0.8`, model.generate(repetition_penalty=1.1)",
+        "`capibara test-model --model FOLDER --temperature 0.8`, model.generate(repetition_penalty=1.1)",
     ),
     "never_ends": CatalogueEntry(
         "answers run on to the limit",
