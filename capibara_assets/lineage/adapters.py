@@ -11,7 +11,7 @@ from capibara_assets.consensus.rounds.adopted import RoundVoter, is_adopted, jud
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Forgotten
-from capibara_assets.lineage.ancestors import parsed_source, upstream
+from capibara_assets.lineage.ancestors import parsed_source, source_name, upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
@@ -298,7 +298,7 @@ def _voter(artifact: Artifact, voter: Voter) -> _ResolvedModel:
 
 
 def _of_artifact(results: Results, artifact: Artifact) -> _ResolvedModel:
-    name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
+    name = source_name(artifact.name, artifact.partition)
     voters = tuple(_voters_behind(results, artifact))
     adopted = tuple(_adopted_behind(results, artifact))
     lost = tuple(lost_models(results.store, artifact))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from capibara_assets.errors import IntegrityError
-from capibara_assets.lineage.ancestors import UNPARTITIONED, ancestors, parsed_source, upstream
+from capibara_assets.lineage.ancestors import UNPARTITIONED, ancestors, parsed_source, source_name, upstream
 from capibara_assets.lineage.checkpoints import title
 from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.storage.artifact import Artifact
@@ -37,12 +37,7 @@ class Lost:
     """Titles of the results and checkpoints that name it as what they were made from."""
 
     def __str__(self) -> str:
-        return f"{named(self.asset, self.partition)} {self.digest} ({self.why})"
-
-
-def named(asset: str, partition: str | None) -> str:
-    """`asset[partition]`, or `asset` alone."""
-    return f"{asset}[{partition}]" if partition else asset
+        return f"{source_name(self.asset, self.partition)} {self.digest} ({self.why})"
 
 
 def lost(results: Results, checkpoints: Iterable["Checkpoint"] = (), damaged: Iterable[Lost] = ()) -> tuple[Lost, ...]:
@@ -61,7 +56,7 @@ def lost(results: Results, checkpoints: Iterable["Checkpoint"] = (), damaged: It
     for artifact in there:
         for node in upstream(artifact.manifest):
             key = (node.asset, None if node.partition == UNPARTITIONED else node.partition, node.digest)
-            of.setdefault(key, set()).add(f"{named(artifact.name, artifact.partition)} {artifact.digest}")
+            of.setdefault(key, set()).add(f"{source_name(artifact.name, artifact.partition)} {artifact.digest}")
     for one in every:
         for source, digest in one.manifest.about.sources.items():
             of.setdefault((*parsed_source(source), digest), set()).add(title(one))
@@ -100,7 +95,8 @@ def lost_models(store: ArtifactStore, artifact: Artifact) -> Iterator[str]:
     """The trainings and agreements behind a model that are not in the store: who its voters were is not known."""
     for step in ancestors(store, artifact):
         if step.artifact is None and step.asset in _WAY and step.asset != "moe_dataset":
-            yield f"{named(step.asset, step.partition)} {step.digest} ({absent_state(store, step.asset, step.digest)})"
+            state = absent_state(store, step.asset, step.digest)
+            yield f"{source_name(step.asset, step.partition)} {step.digest} ({state})"
 
 
 def absent_state(store: ArtifactStore, asset: str, digest: str) -> str:

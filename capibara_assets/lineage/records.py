@@ -10,7 +10,7 @@ import polars as pl
 
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import IntegrityError
-from capibara_assets.lineage.ancestors import descendants, upstream_key
+from capibara_assets.lineage.ancestors import descendants, source_name, upstream_key
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.trails import (
     BulletPlace,
@@ -66,9 +66,7 @@ class Results:
     def hint(self, asset: str, hint: str) -> str:
         """What to do where an id is not known, and which of an asset's results cannot be asked for it."""
         lost = sorted(
-            f"{name}[{partition}] {digest}" if partition else f"{name} {digest}"
-            for name, partition, digest in self.lost
-            if name == asset
+            f"{source_name(name, partition)} {digest}" for name, partition, digest in self.lost if name == asset
         )
         return f"{hint}; not in the store, and so not asked: {', '.join(lost)}" if lost else hint
 

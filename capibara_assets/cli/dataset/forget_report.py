@@ -80,9 +80,11 @@ def as_text(report: ForgetReport) -> str:
 
 
 def _not_checked(unread: Sequence[dict[str, Any]]) -> list[str]:
+    from capibara_assets.lineage.ancestors import source_name
+
     lines = []
     for one in unread:
-        what = f"{one['asset']}[{one['partition']}]" if one["partition"] else one["asset"]
+        what = source_name(one["asset"], one["partition"])
         lines.append(f"NOT CHECKED: {what} {one['digest']} ({one['why']}): whether it held a record is not known")
         if one["of"]:
             lines.append(f"made from it, and kept, unless it stands above: {len(one['of'])}")

@@ -7,6 +7,7 @@ and shows something else, is one that nobody could tell from the prompt.
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
@@ -42,7 +43,7 @@ def _trial(one: ExampleCandidate) -> Trial | None:
     if one.test or section(one.prompt, TESTS) or states_task(one.prompt):
         return None
     python = one.language == "python"
-    codes = [one.answer, *_reverted(one.failing, one.answer)][: 1 + _MOST]
+    codes = [one.answer, *islice(_reverted(one.failing, one.answer), _MOST)]
     if len(codes) <= 2 or not (python or one.language in JAVASCRIPT):
         return None  # a single change is the repair
     session = section(one.prompt, SESSION)
