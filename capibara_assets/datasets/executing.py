@@ -10,7 +10,7 @@ from capibara_assets.datasets.agreement.needless import NEEDLESS, needless
 from capibara_assets.datasets.anatomy.stated import documented_test
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import definitions
-from capibara_assets.datasets.derived.trials import Execute, Trial
+from capibara_assets.datasets.derived.trials import Execute, Trial, shown_cells
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated
 from capibara_assets.datasets.placing import Placed
@@ -188,10 +188,7 @@ def _judging(one: ExampleCandidate) -> list[str]:
 
 
 def _as_shown(one: ExampleCandidate, tests: Sequence[str]) -> Trial:
-    cells = tuple(filter(None, (section(one.prompt, SESSION), one.answer, *tests)))
-    if one.language == "python":  # one event loop for all that awaits
-        cells = ("\n\n".join(cells),)
-    return Trial(one.language, (cells,))
+    return Trial(one.language, (shown_cells(one.language, section(one.prompt, SESSION), one.answer, *tests),))
 
 
 def _chosen(placed: Iterable[Placed], kind: Kind, recipe: DatasetRecipe) -> tuple[list[Placed], str | None]:

@@ -176,9 +176,11 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             doubt, own = first.get((at, one.key)), ballots.get(one.key)
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
-                doubt = unsettled(own, others) or disputed(own, others, weaker)
-                lost = [ballot for key, ballot in ballots.items() if first[at, key] is not None]
-                doubt = doubt or contradicted(own, [each for each in others if each not in lost], lost)
+                rest = {key: ballot for key, ballot in ballots.items() if key != one.key}
+                sound, lost = (
+                    [b for key, b in rest.items() if (first[at, key] is None) is fit] for fit in (True, False)
+                )
+                doubt = unsettled(own, others) or disputed(own, others, weaker) or contradicted(own, sound, lost)
             said, gives = one.statement.split(f"{one.name}(")[0], returned(one.code, one.language)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
             holds = holds or is_constant(gives, one.statement, one.cases)

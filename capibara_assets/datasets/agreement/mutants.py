@@ -13,7 +13,7 @@ from typing import Any
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import drawn
 from capibara_assets.datasets.derived.solved import solution_spans
-from capibara_assets.datasets.derived.trials import Ends, Execute, Trial, counted
+from capibara_assets.datasets.derived.trials import Ends, Execute, Trial, below_session, counted
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, section
 from capibara_assets.executions.parsing import JAVASCRIPT
@@ -80,7 +80,7 @@ def _trial(one: ExampleCandidate) -> Trial | None:
     if not edits:
         return None
     if python:
-        return Trial("python", tuple((f"{session}\n\n{text}",) for text in texts))
+        return below_session("python", session, texts)
     if _LATER.search(texts[0]):
         return None
     quoted = [_REQUIRED.sub(r"require('\1')", counted(text)) for text in texts]  # as the worker knows what it may lend

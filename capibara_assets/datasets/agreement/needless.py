@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from capibara_assets.datasets.code.sessions import cell_names
-from capibara_assets.datasets.derived.trials import End, Execute, Trial
+from capibara_assets.datasets.derived.trials import End, Execute, Trial, below_session
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, ONLY_ERROR, SESSION, TESTS, section
 from capibara_assets.datasets.kinds.repair import with_answer
@@ -21,14 +21,14 @@ from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.patterns.similarity import similarity
 from capibara_assets.executions.patterns.statements import CellStatement, top_level
 
-OTHER_ERROR = "its failing code raises another error with the session that its prompt shows"
+OTHER_ERROR = "its failing code raises another error, or none, with the session and the test that its prompt shows"
 BELOW = "its repair leaves what failed as it was, and only shows something below it"
 UNRUN = "it cannot run here, and its repair changes more than one place"
 NEEDLESS = "its repair changes what its code shows, and its error does not ask for that"
 
 _PIECE = re.compile(r"\w+|\s+|[^\w\s]")
 _ONE_PLACE = 5  # pieces between changes of one place
-Change = tuple[int, int, int, int]  # from and to in one list of pieces, and in the other
+_Change = tuple[int, int, int, int]  # from and to in one list of pieces, and in the other
 _TRAILS = (".", "[")  # begin what is called on a value, or taken of it
 _MISSING = re.compile(
     r"(?:ModuleNotFound|Import|FileNotFound|Permission|Connection|Timeout|Memory)Error|gaierror|"
@@ -42,15 +42,15 @@ _MOST_ADDED = 6  # statements of one repair that are tried
 def without_needless(candidates: Sequence[ExampleCandidate], execute: Execute) -> list[ExampleCandidate]:
     """The candidates; repairs of an error without what it does not need.
 
-    Those whose failing code raises another error here, and those that cannot be run here and change more than one
-    thing, are `lacking`.
+    Recorded repairs are `lacking` whose failing code raises another error here or none, that cannot run here and change
+    more than one place, or that only show something below what failed.
 
     Args:
         execute: runs trials.
     """
     cut = list(candidates)
     recorded = [i for i, one in enumerate(cut) if _is_recorded(one)]
-    asked = [i for i in recorded if cut[i].prompt.startswith(ONLY_ERROR)]
+    asked = [i for i in recorded if _is_of_an_error(cut[i])]
     ends = execute([_failing(cut[i]) for i in recorded], purpose="errors")
     failed = {i: end[0] if end else None for i, end in zip(recorded, ends, strict=True)}
     _cut_statements(cut, asked, execute)
@@ -70,10 +70,10 @@ def without_needless(candidates: Sequence[ExampleCandidate], execute: Execute) -
 def _cut_statements(cut: list[ExampleCandidate], asked: Sequence[int], execute: Execute) -> None:
     """Replace these repairs by ones without the added statements that are not needed."""
     left = {i: _added(cut[i]) for i in asked}
-    for _ in range(_MOST_ADDED):
+    for turn in range(_MOST_ADDED):
         tried = {i: _without(cut[i].answer, cut[i].language, listed.pop()) for i, listed in left.items() if listed}
         trials = [_trial(cut[i], [cut[i].answer, less]) for i, less in tried.items()]
-        for (i, less), end in zip(tried.items(), execute(trials, purpose="added"), strict=True):
+        for (i, less), end in zip(tried.items(), execute(trials, purpose=f"added-{turn}"), strict=True):
             whole, rest = (*end, None, None)[:2]
             if whole is None or not whole.ok:
                 left[i], less = [], _as_read(cut[i])
@@ -85,12 +85,12 @@ def _cut_statements(cut: list[ExampleCandidate], asked: Sequence[int], execute: 
 def _take_back(cut: list[ExampleCandidate], asked: Sequence[int], execute: Execute) -> None:
     """Replace these repairs by ones without the changes that change nothing of what is shown."""
     left = list(asked)
-    for _ in range(_MOST_TAKEN_BACK):
+    for turn in range(_MOST_TAKEN_BACK):  # a purpose of its own: the cache keeps the last trials of each
         listed = {i: [*islice(_reverted(cut[i].failing or "", cut[i].answer), _MOST)] for i in left}
         tried = {i: codes for i, codes in listed.items() if len(codes) > 1}  # a single change is the repair
         trials = [_trial(cut[i], [cut[i].answer, *codes]) for i, codes in tried.items()]
         left = []
-        for (i, codes), ends in zip(tried.items(), execute(trials, purpose="taken back"), strict=True):
+        for (i, codes), ends in zip(tried.items(), execute(trials, purpose=f"taken-back-{turn}"), strict=True):
             whole, *others = (*ends, None)
             same = (code for code, end in zip(codes, others, strict=False) if whole is not None and end == whole)
             if whole is not None and whole.ok and (less := next(same, None)) is not None:
@@ -133,9 +133,7 @@ def _failing(one: ExampleCandidate) -> Trial:
 
 
 def _trial(one: ExampleCandidate, codes: Sequence[str]) -> Trial:
-    session = section(one.prompt, SESSION)
-    python = one.language == "python"  # whose session and code share one event loop
-    return Trial(one.language, tuple((f"{session}\n\n{code}",) if python else (session, code) for code in codes))
+    return below_session(one.language, section(one.prompt, SESSION), codes)
 
 
 def _added(one: ExampleCandidate) -> list[CellStatement]:
@@ -200,7 +198,7 @@ def _without(code: str, language: str, statement: CellStatement) -> str:
     return less if len(top_level(language, less)) == len(listed) - 1 else code  # else others stand on its lines
 
 
-def _changes(failing: str, fixed: str) -> tuple[list[str], list[str], list[Change]]:
+def _changes(failing: str, fixed: str) -> tuple[list[str], list[str], list[_Change]]:
     """The pieces of both codes, and where they differ by more than blanks."""
     before, after = _PIECE.findall(failing), _PIECE.findall(fixed)
     opcodes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()

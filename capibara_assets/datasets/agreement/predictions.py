@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from capibara_assets.datasets.derived.sql_orders import is_ordered, turned
-from capibara_assets.datasets.derived.trials import Cells, Execute, Trial
+from capibara_assets.datasets.derived.trials import Execute, below_session
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section
-from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.tracebacks import error_text
 
 ANY_ORDER = "its query leaves the order of tied rows open"
@@ -18,7 +17,7 @@ def settled(candidates: Iterable[ExampleCandidate], execute: Execute | None) -> 
     """The candidates; outputs of queries whose ORDER BY leaves the order of rows open are `lacking`."""
     listed = list(candidates)
     broken = {i: codes for i, one in enumerate(listed) if one.language == "sql" and (codes := _with_ties_broken(one))}
-    trials = [Trial("sql", tuple(_cells(listed[i], code) for code in codes)) for i, codes in broken.items()]
+    trials = [below_session("sql", section(listed[i].prompt, SESSION), codes) for i, codes in broken.items()]
     ends = execute(trials, purpose="settled") if execute is not None else []
     for i, (whole, *others) in zip(broken, ends, strict=False):
         if whole is not None and any(end is not None and end.ok and end.shown != whole.shown for end in others):
@@ -29,7 +28,8 @@ def settled(candidates: Iterable[ExampleCandidate], execute: Execute | None) -> 
 def raised(candidates: Iterable[ExampleCandidate], execute: Execute | None) -> list[ExampleCandidate]:
     """The candidates; errors whose code ends well, or fails another assertion, with what is shown are `lacking`."""
     listed = list(candidates)
-    trials = [Trial(one.language, (_cells(one, section(one.prompt, CODE)),)) for one in listed]
+    shown = [(section(one.prompt, SESSION), section(one.prompt, CODE)) for one in listed]
+    trials = [below_session(one.language, session, [code]) for one, (session, code) in zip(listed, shown, strict=True)]
     ends = execute(trials, purpose="raised") if execute is not None else []
     for i, (one, end) in enumerate(zip(listed, (each[0] if each else None for each in ends), strict=False)):
         if end is None or (not end.ok and end.error_name != "AssertionError"):
@@ -47,10 +47,3 @@ def _with_ties_broken(one: ExampleCandidate) -> list[str] | None:
         return None
     ways = [turned(code, descending=down) for down in (False, True)]
     return [code, *filter(None, ways)] if all(ways) else None
-
-
-def _cells(one: ExampleCandidate, code: str) -> Cells:
-    session = section(one.prompt, SESSION)
-    if one.language == "sql" or one.language in JAVASCRIPT:
-        return tuple(filter(None, (session, code)))
-    return (f"{session}\n\n{code}",)  # which share one event loop

@@ -163,9 +163,9 @@ def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> In
 def is_mendable(one: Injected, prompt: str) -> bool:
     """Whether what is gone can be known: its values occur in the prompt, and a task tells a condition of a query.
 
-    A changed number can be inferred, unless it is what a program that defines nothing starts from and the task does not
-    name. Where no test and
-    no expected output judges, any value will do that ends the error: the one that is gone has to be told in words.
+    A changed number can be inferred, unless a program that defines nothing starts from it and the task does not name
+    it. Where no test and no expected output judges, any value will do that ends the error: the one that is gone has to
+    be told in words.
     """
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
     values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
@@ -182,7 +182,7 @@ def is_mendable(one: Injected, prompt: str) -> bool:
         return False  # another value in its place would do
     if _is_only_used(one.pair, prompt):
         return False
-    if one.edit.kind in ("constant", "status", "off_by_one") and (one.edit.kind != "off_by_one" or _is_given(one.pair)):
+    if one.edit.kind in ("constant", "status") or (one.edit.kind == "off_by_one" and _is_given(one.pair)):
         code = one.pair["fixed_code"]
         line = code.split("\n")[_line(code, one.edit)]
         given = _is_given(one.pair) or (one.pair["error_name"] == WRONG_OUTPUT and _SETS_VALUE.match(line))

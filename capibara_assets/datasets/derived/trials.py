@@ -47,6 +47,17 @@ class Trial:
     variants: tuple[Cells, ...]
 
 
+def shown_cells(language: str, *parts: str) -> Cells:
+    """What a prompt shows of a session and code below it, as cells: in Python one, whose parts share an event loop."""
+    given = tuple(filter(None, parts))
+    return ("\n\n".join(given),) if language == "python" else given
+
+
+def below_session(language: str, session: str, codes: Sequence[str]) -> Trial:
+    """A trial of codes, each below what a prompt shows of its session."""
+    return Trial(language, tuple(shown_cells(language, session, code) for code in codes))
+
+
 @dataclass(frozen=True)
 class End:
     """How one variant ended: the last cell, its output and last value, and the error."""

@@ -75,32 +75,26 @@ def _is_tuple(node: Node) -> bool:
 
 def _sorts_by_truth(node: Node) -> bool:
     """Whether what `.sort()` compares by gives true or false, where a number is asked for."""
-    if node.type != "call_expression":
-        return False
-    called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-    method = called.child_by_field_name("property") if called is not None else None
-    compares = given.named_children[0] if given is not None and given.named_children else None
-    if (
-        method is None
-        or text(method) not in ("sort", "toSorted")
-        or compares is None
-        or compares.type != "arrow_function"
-    ):
-        return False
-    body = compares.child_by_field_name("body")
+    _, given = _sorting(node)
+    body = given[0].child_by_field_name("body") if given and given[0].type == "arrow_function" else None
     operator = body.child_by_field_name("operator") if body is not None and body.type == "binary_expression" else None
     return operator is not None and text(operator) in ("<", ">", "<=", ">=")
 
 
 def _sorts_as_text(node: Node) -> bool:
     """Whether `.sort()` has nothing to compare by, and is not that of letters or words."""
-    if node.type != "call_expression":
-        return False
-    called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    called, given = _sorting(node)
+    return called is not None and not given and _TEXTS.search(text(called)) is None
+
+
+def _sorting(node: Node) -> tuple[Node | None, list[Node]]:
+    """(what is called, its arguments) of a call that sorts; (None, []) for anything else."""
+    called = node.child_by_field_name("function") if node.type == "call_expression" else None
     method = called.child_by_field_name("property") if called is not None else None
-    if called is None or method is None or given is None or given.named_children:
-        return False
-    return text(method) in ("sort", "toSorted") and _TEXTS.search(text(called)) is None
+    given = node.child_by_field_name("arguments")
+    if method is None or given is None or text(method) not in ("sort", "toSorted"):
+        return None, []
+    return called, given.named_children
 
 
 def _assigned(node: Node) -> str:

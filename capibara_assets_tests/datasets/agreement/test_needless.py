@@ -1,10 +1,13 @@
 """Repairs that change more than their failure needs, each beside one that does not."""
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from capibara_assets.datasets.agreement.needless import BELOW, OTHER_ERROR, UNRUN, needless, without_needless
+from capibara_assets.datasets.derived import trials
 from capibara_assets.datasets.derived.trials import execute
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
@@ -101,6 +104,14 @@ def test_failing_code_raises_its_error_with_what_is_shown(
     (found,) = without_needless([repaired(failing, fixed)], execute)
     assert found.lacking == why
     assert without_needless([repaired(failing, fixed, only_error=False)], execute)[0].lacking == of_any
+
+
+def test_what_ran_is_kept_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [repaired(JOIN, f"names = sorted(names)\nfirst = 1; {MENDED}\nlen(names)"), repaired(JOIN, MENDED)]
+    kept = partial(execute, cache=tmp_path)
+    found = without_needless(several, kept)
+    monkeypatch.setattr(trials, "_run", None)  # nothing may run any more
+    assert without_needless(several, kept) == found and found[0].answer == MENDED
 
 
 def test_what_only_shows_something_below_mends_nothing() -> None:
