@@ -13,6 +13,7 @@ Letters beyond ASCII have those of ASCII in their place, in words with a digit: 
 import re
 import unicodedata
 from collections.abc import Collection
+from functools import lru_cache
 
 from capibara_assets.executions.secrets.characters import changes, in_words, three_sorts
 
@@ -31,41 +32,36 @@ _WITH_CAPITAL = (
     rf"(?:[A-Z]{_WORD}{_MIXED}|{_MIXED}{_WORD}[A-Z]"
     rf"|[A-Z]{_DIGITS}[A-Za-z]|[A-Za-z]{_DIGITS}[A-Z])"
 )
-_IS = "is|to|was|ist|lautet|auf|est|es|naar"
-#: Behind a blank or `=`: a flag before its value, a name, a word that tells it.
-_GIVEN = (
-    r"(?:(?<=[ \t])-{1,2}[A-Za-z](?:[A-Za-z0-9_-]{0,30}[ =])?|(?<=[A-Za-z]=)|(?<=[:éè] )"
-    rf"|(?<=[ \t])(?:{_IS})[ ])"
-)
+_IS = "is|to|was|ist|lautet|auf|est|es|naar|é|è"
 _NO_WORD = r"\s\"'`<>()\[\]{},;:=/\\|"
 _LETTERS = "\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f"
 #: Found in every text of which the view differs (a property test checks that): by quotes, at a line's end, behind a
-#: flag or a name, by letters.
+#: flag or a name, in an element. Letters are asked of the text itself (`isascii`).
 MAY_BE_LEVELLED = (
     *(f"{quote}[^\\s{quote}]*{_MIXED}[^\\s{quote}]*{quote}" for quote in "'\"`"),
     rf"{_WITH_CAPITAL}[^\s\"'`]*[ \t\r]*(?m:$)",
-    rf"(?:[ \t]--?[A-Za-z](?:[A-Za-z0-9_-]*[ =])?|[A-Za-z]=|[ \t](?:{_IS})[ ]|(?::|é|è)[ ])"
+    rf"(?:[ \t]--?[A-Za-z](?:[A-Za-z0-9_-]*[ =])?|[A-Za-z]=|[ \t](?:{_IS})[ ]|:[ ])"
     rf"{_WORD}{_MIXED}{_WORD}[ \t.,]",
     rf">[^\s\"'`<>]*{_MIXED}[^\s\"'`<>]*</",
-    rf"(?m:^){_WORD}{_WITH_CAPITAL}{_WORD}[ \t\r]*(?m:$)",
-    rf"[^\x00-\x7f][^{_NO_WORD}]*[0-9]|[0-9][^{_NO_WORD}]*[^\x00-\x7f]",
 )
 _QUOTED = re.compile(
     r"[\"'`](?:(?<=')(?P<single>[^'\s]{8,90}+)'|(?<=\")(?P<double>[^\"\s\\]{8,90}+)\\{0,3}\""
     r"|(?<=`)(?P<back>[^`\s]{8,90}+)`)"
 )
-_LAST = re.compile(r"[=: \t](?P<bare>[^\s\"'`]{8,90}+)(?=[ \t\r]{0,4}$)", re.MULTILINE)
-_AMONG = re.compile(
-    rf"[ \t=>](?:{_GIVEN}(?P<given>[^\s\"'`<>]{{8,90}}?)(?=[.,]?[ \t])"
+#: Also a line of nothing else.
+_LAST = re.compile(r"[=: \t\n](?P<bare>[^\s\"'`]{8,90}+)(?=[ \t\r]{0,4}$)", re.MULTILINE)
+_NAME = re.compile(r"(?=[\w.-]{0,77}?(?:[a-z]{3}|[A-Z_]{3}))[A-Za-z_.-][\w.-]{4,80}+[:=](?!//)")
+#: Behind a flag or a word that tells it; behind a name; in an element.
+_BEHIND_WORD = re.compile(
+    rf"[ \t](?:-{{1,2}}[A-Za-z](?:[A-Za-z0-9_-]{{0,30}}[ =])?|(?:{_IS})[ ])"
+    r"(?P<given>[^\s\"'`<>]{8,90}?)(?=[.,]?[ \t])"
+)
+_BEHIND_SIGN = re.compile(
+    r"[=:>](?:(?:(?<=[A-Za-z]=)|(?<=:)[ ])(?P<given>[^\s\"'`<>]{8,90}?)(?=[.,]?[ \t])"
     r"|(?<=>)(?P<element>[^\s\"'`<>]{8,90}+)(?=</))"
 )
-#: A line of nothing else, which begins with no name.
-_LONE = re.compile(
-    r"^(?!(?:[a-z_.-]{1,80}|[A-Z0-9_.-]{1,80}|[\w.-]{0,40}?[a-z]{3}[\w.-]{0,40})[:=])"
-    r"(?P<lone>[^\s\"'`]{8,90}+)(?=[ \t\r]{0,4}$)",
-    re.MULTILINE,
-)
-_QUOTES = {"single": "'", "double": '"', "back": "`", "bare": "", "given": "", "element": "", "lone": ""}
+_QUOTES = {"single": "'", "double": '"', "back": "`", "bare": "", "given": "", "element": ""}
+_LETTER = re.compile(f"[{_LETTERS}]")
 #: A word with letters beyond ASCII, and a digit.
 _FOREIGN = re.compile(
     rf"(?<![^{_NO_WORD}])(?=[^{_NO_WORD}]{{0,64}}[{_LETTERS}])(?=[^{_NO_WORD}]{{0,64}}[0-9])[^{_NO_WORD}]{{6,64}}+"
@@ -73,10 +69,9 @@ _FOREIGN = re.compile(
 _PASSES = (
     (frozenset((0, 1, 2)), _QUOTED),
     (frozenset((3,)), _LAST),
-    (frozenset((4, 5)), _AMONG),
-    (frozenset((6,)), _LONE),
+    (frozenset((4,)), _BEHIND_WORD),
+    (frozenset((4, 5)), _BEHIND_SIGN),
 )
-_BY_LETTERS = 7
 #: Names before a value within its quotes: `user:`, `pass=`, `host:5432:db:user:`, `CORP\\user:`; a flag of one letter.
 _NAMES = re.compile(
     r"(?:[A-Za-z]{1,20}\\{1,2})?(?:(?:[a-z0-9_.*/-]+|[A-Z0-9_.*-]+|[A-Za-z][a-z]*(?:-[A-Z][a-z]*)*)[:=%](?!//))+|-[A-Za-z](?=[A-Za-z0-9])|"
@@ -91,14 +86,16 @@ _CALL = re.compile(r"[A-Za-z]{7}\w*\(")
 _CHOSEN = re.compile(r"[A-Z][a-z]{2,15}\^[0-9]{3,8}[A-Za-z]{0,8}|[A-Z][a-z]{2,15}[0-9]{2,8}\^[A-Za-z]{2,8}")
 
 
-def levelled(text: str, told: Collection[int] = range(len(MAY_BE_LEVELLED))) -> str:
-    """The view of a text; the text itself where nothing is levelled.
+@lru_cache(maxsize=4)  # the rules of a text and what they find in it both ask
+def levelled(text: str) -> str:
+    """The view of a text; the text itself where nothing is levelled."""
+    return levelled_as_told(text, range(len(MAY_BE_LEVELLED)))
 
-    Args:
-        told: the numbers of the patterns that may be levelled which the text holds; without them, any are.
-    """
-    if _BY_LETTERS in told and not text.isascii():
-        told, text = range(_BY_LETTERS), _FOREIGN.sub(_in_ascii, text)
+
+def levelled_as_told(text: str, told: Collection[int]) -> str:
+    """The same, sooner: by the numbers of the patterns that may be levelled which the text holds."""
+    if not text.isascii() and _LETTER.search(text) and (plain := _FOREIGN.sub(_in_ascii, text)) != text:
+        told, text = range(len(MAY_BE_LEVELLED)), plain
     for patterns, runs in _PASSES:
         if not patterns.isdisjoint(told):
             text = _with_plain(runs, text)
@@ -113,7 +110,7 @@ def _in_ascii(word: re.Match[str]) -> str:
 
 def _plain_letter(character: str) -> str:
     """The letter of ASCII that a letter begins with, or any of its case; other signs as they are."""
-    if not re.match(f"[{_LETTERS}]", character):
+    if not _LETTER.match(character):
         return character
     base = unicodedata.normalize("NFD", character)[0]
     return base if base.isascii() else "A" if character.isupper() else "a"
@@ -124,17 +121,19 @@ def _with_plain(runs: re.Pattern[str], text: str) -> str:
     for match in runs.finditer(text):
         kind = str(match.lastgroup)
         run = match[kind]
-        if (plain := _plain(run, _QUOTES[kind], named=kind != "lone")) != run:
+        own_line = kind == "bare" and text[match.start()] == "\n"
+        if (plain := _plain(run, _QUOTES[kind], own_line)) != run:
             parts += [text[last : match.start(kind)], plain]
             last = match.end(kind)
     return "".join([*parts, text[last:]]) if parts else text
 
 
-def _plain(run: str, quote: str, named: bool) -> str:
+def _plain(run: str, quote: str, own_line: bool) -> str:
     """What stands between quotes, or at a line's end, with its signs levelled if it is a value."""
     if run.isalnum() or not _MIX.search(run):
         return run
-    names = _NAMES.match(run) if named else None
+    name = _NAME.match(run) if own_line else None
+    names = _NAMES.match(run, name.end() if name else 0)
     at = names.end() if names else 0
     if _CODE.search(run, at) or (not quote and _CALL.search(run, at)):
         return run

@@ -15,7 +15,7 @@ from pathlib import Path
 import hyperscan
 
 from capibara_assets.executions.secrets.byte_patterns import VERSION, byte_pattern, folded
-from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled
+from capibara_assets.executions.secrets.levelled import MAY_BE_LEVELLED, levelled, levelled_as_told
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import (
     BARE_TOKEN_NAME,
@@ -66,17 +66,22 @@ class _Automaton:
     def found(self, text: str) -> list[int]:
         """The numbers of the rules' patterns that a text holds, or its view."""
         numbers = self._scanned(text)
-        if told := [number - len(self._by_id) for number in numbers if number >= len(self._by_id)]:
-            view = levelled(text, told)
-            numbers = [*numbers, *(self._scanned(view) if view != text else ())]
-        return [number for number in numbers if number < len(self._by_id)]
+        told = [number - len(self._by_id) for number in numbers if number >= len(self._by_id)]
+        if not told and text.isascii():
+            return numbers
+        return self._also_in_view(numbers, text, levelled_as_told(text, told))
+
+    def _also_in_view(self, numbers: list[int], text: str, view: str) -> list[int]:
+        every = [*numbers, *(self._scanned(view) if view != text else ())]
+        return [number for number in every if number < len(self._by_id)]
 
     def _scanned(self, text: str) -> list[int]:
         return [number for each in {text, folded(text)} for number in self._scanner.numbers_in(each)]
 
     def rules(self, text: str) -> list[Rule]:
         """The rules whose pattern and anchor a text holds, in their order: those of `rules_for`, or fewer."""
-        places = sorted({place for number in self.found(text) for place in self._by_id[number]})
+        found = self._also_in_view(self._scanned(text), text, levelled(text))
+        places = sorted({place for number in found for place in self._by_id[number]})
         return rules_for(text, [self._rules[place] for place in places]) if places else []
 
 

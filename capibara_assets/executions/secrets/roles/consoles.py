@@ -37,8 +37,12 @@ _RESULT = (
     r"(?:Out\[\d+\]:[ ]|=>[ ]|\[\d+\][ ]|\$\d{1,3}[ ]==>[ ]|[\w$: ]{1,24}[:=][ \t]{0,4}"
     r"(?:0x[0-9a-f]{4,16}[ ])?)?"
 )
-_PROMPT = r"^[^\n]{0,40}?[$#>):\]][ ]"
+_PROMPT = r"^[^\n]{0,40}?(?:[$#>)\]]|\]:)[ ]"
 _ASKED = rf"(?:{ENDS}|\bget_?(?:pass(?:word)?|secret)\w*\([^\n()]{{0,80}})[)\]}}\"']{{0,4}};?[ \t\r]*\n"
+_ASKED_GATE = (
+    rf"(?im)(?:[$#>)\]]|\]:)[ ][^\n]*(?:(?:{ENDING}|pass)\d?|get_?(?:pass|secret)\w*\([^\n]*)[)\]}}\"']*;?[ \t\r]*\n"
+    rf"[^\n]*{_TELLS}(?:[^\n()]*|[^\n]*[\"'])[ \t\r]*$"
+)
 
 
 def _kept(value: str) -> bool:
@@ -74,15 +78,18 @@ CONSOLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{_PROMPT}[^\n]{{0,120}}?{_ASKED}{_RESULT}[\"']([^\s\"'`\\<>]{{6,64}})[\"'][ \t\r]*$", _worded,
+        gate=_ASKED_GATE,
     ),
     Role(
-        "PASSWORD", ENDS_ANCHORS, rf"{_PROMPT}[^\n]{{0,120}}?{_ASKED}{_RESULT}{VALUE}[ \t\r]*$", _kept,
+        "PASSWORD", ENDS_ANCHORS,
+        rf"^[^\n]{{0,40}}?[$#>][ ][^\n]{{0,120}}?{_ASKED}(?:val[ ]\w{{1,12}}:[ ]\w{{1,12}}[ ]=[ ])?{VALUE}[ \t\r]*$",
+        _kept, gate=_ASKED_GATE,
     ),
     # encoded or filtered in a shell, and held by a variable of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"']?[ ]?=[ ]?\"?(?:\$\(|`)[ ]?(?:printf|echo)[ ]++(?:-\w+[ ]++|[\"']?%s(?:\\n)?[\"']?[ ]++){{0,2}}"
         r"[\"']([^\s\"'`\\<>$]{6,64})[\"']",
-        named_password,
+        named_password, gate=rf"(?i)(?:{ENDING}|pass)\d?[\"']?[ ]?=[ ]?\"?(?:\$\(|`)",
     ),
 )  # fmt: skip

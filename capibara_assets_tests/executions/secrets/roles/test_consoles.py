@@ -46,6 +46,8 @@ def test_what_a_console_answers(template: str, value: str) -> None:
         "The password has to have:\n  - 12 letters",
         ">>> len(password)\n12",
         '> config$password_policy\n[1] "v2-2024"',
+        "try:\n    f()\nexcept (ValueError): pass\n    step = model_base12",
+        "try: f()\nexcept OSError: pass\n    step = 'model_base12'",
         "SALT=$(printf '%s' '73tulipNapkin')",
     ],
 )
