@@ -15,6 +15,7 @@ import polars as pl
 from capibara_assets.datasets.agreement.fitted import fitted
 from capibara_assets.datasets.agreement.needless import without_needless
 from capibara_assets.datasets.agreement.predictions import raised, settled
+from capibara_assets.datasets.agreement.rivals import without_rivals
 from capibara_assets.datasets.agreement.votes import UNSURE
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
@@ -41,7 +42,15 @@ from capibara_assets.datasets.imported.join import add_imported, import_figures,
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, PREDICT_ERROR, section
-from capibara_assets.datasets.placing import MENDED_LATER, REFUTED, UNKNOWN_GROUP, Placed, messages_of, placed_of
+from capibara_assets.datasets.placing import (
+    FAILED_LATER,
+    MENDED_LATER,
+    REFUTED,
+    UNKNOWN_GROUP,
+    Placed,
+    messages_of,
+    placed_of,
+)
 from capibara_assets.datasets.poison.held import BACK_DOOR, possible_back_doors
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, LeftOut, Split
@@ -126,7 +135,8 @@ def build_dataset(
     fit = {unit: doubt for unit, doubt in doubts.items() if doubt.reason not in UNSURE}
     derived = derive(domain, own, recipe, execute, fit)
     candidates = [*_candidates(domain, own, recipe, execute), *derived.candidates]
-    unsolved = dict.fromkeys(own.mended_later, MENDED_LATER) | dict.fromkeys(own.unsolved, REFUTED)
+    unsolved = dict.fromkeys(own.refuted, FAILED_LATER) | dict.fromkeys(own.mended_later, MENDED_LATER)
+    unsolved |= dict.fromkeys(own.unsolved, REFUTED)
     by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts, unsolved)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
@@ -225,6 +235,8 @@ def _candidates(
         errors = raised(predict.errors(evidence, recipe), execute)
         return [*repairs, *diagnose.candidates(evidence, recipe), *advised, *errors]
     solutions = list(solve.candidates(evidence, recipe))
+    if execute is not None:
+        solutions = without_rivals(solutions, evidence, execute)
     made = [*solutions, *apply.candidates(evidence, solutions, recipe), *repairs]
     made += explain.candidates(evidence, recipe)
     return [*made, *settled(as_shown(predict.candidates(evidence, recipe), evidence, execute), execute)]

@@ -40,6 +40,7 @@ INSUFFICIENT = "its prompt does not suffice"
 FITTED = "its answer is fitted to its test"
 REFUTED = "attempts at its task were judged, and its answer did not solve it"
 MENDED_LATER = "its author mended it later"
+FAILED_LATER = "a later check of its session that needs what it defines did not hold"
 
 _RETURN = re.compile(r"\breturn\b([^\n]*)")
 _LITERAL_LAST = re.compile(

@@ -29,7 +29,7 @@ from capibara_assets.datasets.executing import DIFFERED, NEVER_RUN, NOT_AGAIN, N
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.placing import MENDED_LATER, REFUTED, TOO_LONG, Placed
+from capibara_assets.datasets.placing import FAILED_LATER, MENDED_LATER, REFUTED, TOO_LONG, Placed
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced
@@ -243,6 +243,16 @@ def test_what_its_author_mended_later_answers_nothing(recipe: DatasetRecipe) -> 
     assert MENDED_LATER in str(dataset.statistics)
     dataset = build(evidence_of(cells[:2], [pair(failing, fixed)]), recipe, reexecute=None)
     assert set(dataset.examples["kind"]) == {"solve", "repair"}, "as long as nobody found it wrong"
+
+
+def test_what_a_later_check_needs_that_does_not_hold_answers_nothing(recipe: DatasetRecipe) -> None:
+    code = "def half(n):\n    return n // 2\nhalf(4)"
+    cells = [run("a", code, task="Write `half(n)`, which halves a number.", result_text="2")]
+    cells += [run("b", "assert half(3) == 1.5", minute=1, outcome="error", error_name="AssertionError", error_value="")]
+    assert only(build(evidence_of(cells[:1]), recipe), "solve")["execution_ids"] == ["a"]
+    dataset = build(evidence_of(cells), recipe)
+    assert "solve" not in set(dataset.examples["kind"])
+    assert FAILED_LATER in str(dataset.statistics)
 
 
 def test_what_was_judged_not_to_solve_its_task_still_gives_an_output(recipe: DatasetRecipe) -> None:

@@ -66,6 +66,11 @@ def cases(text: str) -> frozenset[Case]:
     return frozenset(_Reader.of(text).cases()) if "(" in text else frozenset()
 
 
+def calls(text: str, name: str) -> list[str]:
+    """The canonical arguments of each call of a function in a program, as far as they are values."""
+    return list(_Reader.of(text).calls(name))
+
+
 def _number(text: str) -> str:
     value = float(text.rstrip("n").replace("_", ""))
     return str(int(value)) if value.is_integer() and abs(value) < 2**63 else repr(value)
@@ -97,13 +102,28 @@ class _Reader:
             kind, text = self.tokens[at]
             if kind == "text" and len(text) > _INSIDE and "(" in text:
                 yield from _Reader.of(_content(text)).cases()
-            if kind == "name" and self._is(at + 1, "=") and not self._is(at + 2, "="):
-                self.names[text] = self._value(at + 2)[0]
+            if kind == "name" and self._assigned(at):
+                pass
             elif kind == "name" and (self._is(at + 1, "(") or text in self.names):
                 yield from self._called(at)
             elif compared and (kind in ("number", "text") or text in _BRACKETS):
                 yield from self._reversed(at)
             at += 1
+
+    def calls(self, name: str) -> Iterator[str]:
+        """The arguments of each call of a name; assignments give names their values on the way."""
+        for at, (kind, text) in enumerate(self.tokens):
+            if kind == "name" and not self._assigned(at) and text == name:
+                value, _ = self._value(at)
+                if isinstance(value, _Call):
+                    yield value.arguments
+
+    def _assigned(self, at: int) -> bool:
+        """Whether a name is assigned to here; what is read later has its value."""
+        if not self._is(at + 1, "=") or self._is(at + 2, "="):
+            return False
+        self.names[self.tokens[at].text] = self._value(at + 2)[0]
+        return True
 
     def _is(self, at: int, text: str) -> bool:
         return at < len(self.tokens) and self.tokens[at].text == text

@@ -4,12 +4,14 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from capibara_assets.datasets.code.sessions import Row, definitions, needed
+from capibara_assets.datasets.code.sessions import Row, defined_name, definitions, needed, statements
 from capibara_assets.executions.patterns.attempts import HORIZON
 from capibara_assets.executions.patterns.similarity import similarity, tokens
 
 _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
 _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGNORECASE)
+_RAISES = re.compile(r"\b(?:throw|raise)\b")
+_LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
 
 
@@ -34,13 +36,41 @@ def superseded(session: Sequence[Row]) -> set[str]:
 
 
 def refuted(session: Sequence[Row]) -> set[str]:
-    """Executions that ended well and defined what a later assertion needed that did not hold."""
+    """Executions that ended well and defined what a later check needed that did not hold.
+
+    A check is an assertion, or a statement outside the definitions that raises. One that was asked again in other words
+    and held was wrong itself.
+    """
     found: set[str] = set()
     for position, row in enumerate(session):
-        if row["outcome"] == "error" and "Assert" in (row["error_name"] or ""):
-            pieces = needed(session, position).pieces
-            found |= {one.row["execution_id"] for one in pieces if definitions(one.text, one.row["language"])}
+        if row["outcome"] == "error" and _is_check(row):
+            defined = _defining(session, position)
+            held = (
+                _defining(session, later)
+                for later in range(position + 1, len(session))
+                if session[later]["outcome"] == "ok"
+                and similarity(tokens(row["code"]), tokens(session[later]["code"])) >= _ALIKE
+            )
+            found |= defined.difference(*held)
     return found
+
+
+def _is_check(row: Row) -> bool:
+    """Whether what a cell ended with may be its own verdict on what earlier cells defined."""
+    if "Assert" in (row["error_name"] or ""):
+        return True
+    listed = statements(row["code"], row["language"])
+    return any(_RAISES.search(one.text) for one in listed if defined_name(one.text) is None)
+
+
+def _defining(session: Sequence[Row], position: int) -> set[str]:
+    """The earlier cells that define functions or classes which a cell needs."""
+    pieces = needed(session, position).pieces
+    return {
+        piece.row["execution_id"]
+        for piece in pieces
+        if _LAMBDA.search(piece.text) or definitions(piece.text, piece.row["language"])
+    }
 
 
 def asked_otherwise(session: Sequence[Row]) -> set[str]:

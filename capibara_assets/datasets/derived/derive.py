@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from capibara_assets.datasets.code.superseded import refuted, superseded
+from capibara_assets.datasets.code.superseded import superseded
 from capibara_assets.datasets.derived import injected, predicted, queries, query_walks
 from capibara_assets.datasets.derived.injected import Injected
 from capibara_assets.datasets.derived.solved import solved_cells
@@ -55,7 +55,7 @@ def derive(
     solved = sorted(sound, key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
     more = _MORE_BUGS if domain == Domain.DEBUG else 0
     # their authors went on, or an assertion told that they are wrong
-    over = {name for session in evidence.sessions for name in superseded(session) | refuted(session)}
+    over = evidence.refuted.union(*map(superseded, evidence.sessions))
     most = [0 if one.row["execution_id"] in over else wanted.tried + 2 * more for one in solved]
     bugs = [injected.trial_of(one, wanted.bugs, tried) for one, tried in zip(solved, most, strict=True)]
     bugs = bugs[: _within(wanted.executions, bugs)]

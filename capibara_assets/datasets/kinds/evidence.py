@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, definitions, needed, sessions
-from capibara_assets.datasets.code.superseded import asked_otherwise
+from capibara_assets.datasets.code.superseded import asked_otherwise, refuted
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
@@ -128,6 +128,11 @@ class Evidence:
             if (known := wrong.get(row["sandbox_id"])) and known & definitions(row["code"], row["language"]).items()
         )
         return repaired.union(*map(asked_otherwise, self.whole_sessions))
+
+    @cached_property
+    def refuted(self) -> frozenset[str]:
+        """Executions that ended well, and whose definitions failed a later check of their session."""
+        return frozenset().union(*map(refuted, self.whole_sessions))
 
     @cached_property
     def _memory(self) -> dict[str, Any]:

@@ -40,6 +40,25 @@ def test_what_a_later_assertion_needed_that_did_not_hold_is_refuted() -> None:
     assert rows("TypeError") == []
 
 
+@pytest.mark.parametrize(
+    ("language", "code", "check", "error"),
+    [
+        ("python", "f = lambda x: x", "assert f(1) == 2", "AssertionError"),
+        ("python", "def f(x):\n    return x", "if f(1) != 2:\n    raise ValueError(f(1))", "ValueError"),
+        ("javascript", "const f = x => x;", "const y = f(1); if (y !== 2) throw new Error(`${y}`);", "Error"),
+    ],
+)
+def test_a_check_that_was_wrong_itself_refutes_nothing(language: str, code: str, check: str, error: str) -> None:
+    failed = {"outcome": "error", "error_name": error, "error_value": "", "traceback": ""}
+    cells = [run("a", code, language=language), run("b", check, minute=1, language=language, **failed)]
+    wrong = run("c", check.replace("2", "1"), minute=2, language=language)
+    other = run("c", "f(3)", minute=2, language=language)
+    found = [
+        refuted(session) for rows in ([*cells, other], [*cells, wrong]) for session in sessions(frame(rows)).values()
+    ]
+    assert found == [{"a"}, set()]
+
+
 JOINED = "SELECT w.code, COUNT(*) AS boxes FROM stores w LEFT JOIN boxes b ON b.store = w.code GROUP BY w.code"
 HEAD = "   code  boxes\n0     1      3\n1     2      {}"
 
