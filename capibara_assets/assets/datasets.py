@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from capibara_assets.datasets.recipe import DatasetRecipe
 
 
-@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="3", deps=[e2b_patterns, consolidated_playbook])
+@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="4", deps=[e2b_patterns, consolidated_playbook])
 def example_groups(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, data_engine: DataEngine
 ) -> dg.MaterializeResult:

@@ -6,6 +6,7 @@ joining are usable in one split only. So nothing is in two splits, whatever the 
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,7 +133,8 @@ def _units(rows: Iterable["_UnitRow"], read: Mapping[Code, CodeReading]) -> Iter
         reading = read[row.language, row.code]
         key, problem = reading.statement_key, reading.problem
         if row.task:
-            key, problem = statement_key(row.task), problem_view(row.task, row.task, row.code)
+            names = problem.names
+            key, problem = statement_key(row.task), replace(problem_view(row.task, row.task, row.code), names=names)
         yield Unit(
             row.unit_id,
             row.sandbox_id,

@@ -113,10 +113,10 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | N
 
 def _same_problems(units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | None) -> Sets:
     """Sets of units about one problem, by their statements' words and their cases; also of those that failed."""
-    documents: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+    documents: dict[tuple[bytes, bytes, bytes], list[int]] = defaultdict(list)
     for position, unit in enumerate(units):
         if len(unit.problem.words) or len(unit.problem.cases):
-            documents[unit.problem.words.tobytes(), unit.problem.cases.tobytes()].append(position)
+            documents[unit.problem.key].append(position)
     members = list(documents.values())
     views = [units[each[0]].problem for each in members]
     pairs = same_problem(views, recipe.near_duplicates, recipe.same_problem, cluster)

@@ -102,6 +102,25 @@ def test_a_problem_in_two_languages_is_one_group(text: str) -> None:
     assert groups["group_id"].n_unique() == 6
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "one"),
+    [
+        (
+            "widestGap",
+            "Give the widest gap between neighbours in a sorted list of integers, 0 where it has none.",
+            True,
+        ),
+        ("widest", "Give the widest gap between neighbours in a sorted list of integers, 0 where it has none.", False),
+        ("widestGap", "Sum up the free minutes of all calendars that are open on a given day.", False),
+    ],
+)
+def test_what_defines_the_same_name_and_says_alike_is_one_group(name: str, task: str, one: bool) -> None:
+    code = f"function {name}(sorted) {{ let most = 0; for (const s of sorted) most = wider(most, s); return most }}"
+    other = run("other", code, sandbox="j", language="javascript", domains=["javascript"], task=task)
+    groups = assign([*fleet(5), run("python", PYTHON.partition("assert")[0], sandbox="p"), other])
+    assert grouped(groups, "python", "other") is one
+
+
 def test_sessions_that_share_their_first_cells_stay_apart() -> None:
     executions = [
         run(f"{box}-{cell}", problem(cell if cell < 2 else 100 * box + cell), sandbox=f"notebook-{box}")

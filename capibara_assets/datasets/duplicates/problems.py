@@ -48,20 +48,27 @@ class ProblemView:
     Attributes:
         words: of its statement, alone and in pairs, ascending; empty where it is too short to tell problems apart.
         cases: its cases, ascending.
+        names: of functions and classes of several telling words that its code defines, in any spelling; ascending.
     """
 
     words: UInts
     cases: UInts
+    names: UInts
+
+    @property
+    def key(self) -> tuple[bytes, bytes, bytes]:
+        """Equal for equal views."""
+        return self.words.tobytes(), self.cases.tobytes(), self.names.tobytes()
 
 
-def problem_view(statement: str | None, *texts: str) -> ProblemView:
-    """The view of a statement, and of all texts with cases of the same problem."""
+def problem_view(statement: str | None, *texts: str, defined: Iterable[str] = ()) -> ProblemView:
+    """The view of a statement, of all texts with cases of the same problem, and of the names that its code defines."""
     words = telling_words(statement or "")
     spoken = {*words, *(" ".join(pair) for pair in pairwise(words))}
     stated = {"\0".join(case) for text in texts for case in cases(text)}
-    sets = hash_sets([spoken if len(set(words)) >= _FEWEST else (), stated])
-    first = sets.offsets[1]
-    return ProblemView(sets.values[:first].copy(), sets.values[first:].copy())
+    named = {" ".join(told) for name in defined if len(told := telling_words(name)) > 1}
+    sets = hash_sets([spoken if len(set(words)) >= _FEWEST else (), stated, named])
+    return ProblemView(*(sets.values[a:b].copy() for a, b in pairwise(sets.offsets.tolist())))
 
 
 def telling_words(statement: str) -> list[str]:
@@ -88,28 +95,35 @@ def same_problem(
     """Pairs of distinct views about one problem, and (n, n) for each view that tells its problem from others.
 
     Either the words of two statements are nearly equal; or they share enough cases that few problems have; or they
-    share such a case and the words are alike. A cluster's workers compare the words where there are many views.
+    share such a case, or such a name, and the words are alike. A cluster's workers compare the words where there are
+    many views.
     """
     words = [view.words for view in views]
     spoken = similar(ShingleSets.of(words), near.model_copy(update={"jaccard": recipe.words}), cluster)
     yield from zip(spoken.left.tolist(), spoken.right.tolist(), strict=True)
-    rare = _rare({view.cases.tobytes(): view.cases for view in views}.values(), recipe.problems_per_case)
-    told = [[case for case in view.cases.tolist() if case in rare] for view in views]
+    told = _told([view.cases for view in views], recipe)
     yield from ((at, at) for at, view in enumerate(views) if len(view.words) or len(told[at]) >= recipe.cases)
-    holders: dict[int, list[int]] = defaultdict(list)
-    for at, held in enumerate(told):
-        for case in held:
-            holders[case].append(at)
-    shared = Counter(pair for members in holders.values() for pair in combinations(members, 2))
-    for (left, right), count in shared.items():
-        enough = count >= max(recipe.cases, min(len(told[left]), len(told[right])) / 2)
+    shared, named = _shared(told), _shared(_told([view.names for view in views], recipe))
+    for left, right in shared | named:
+        count = shared[left, right]
+        enough = count and count >= max(recipe.cases, min(len(told[left]), len(told[right])) / 2)
         if enough or _jaccard(words[left], words[right]) >= recipe.words_with_case:
             yield left, right
 
 
-def _rare(sets: Iterable[UInts], most: int) -> set[int]:
-    held = Counter(case for values in sets for case in values.tolist())
-    return {case for case, count in held.items() if count <= most}
+def _told(sets: Sequence[UInts], recipe: SameProblem) -> list[list[int]]:
+    """Of each set what few distinct ones hold."""
+    held = Counter(one for values in {each.tobytes(): each for each in sets}.values() for one in values.tolist())
+    return [[one for one in values.tolist() if held[one] <= recipe.problems_per_case] for values in sets]
+
+
+def _shared(sets: Sequence[Sequence[int]]) -> Counter[tuple[int, int]]:
+    """(left, right) -> how much two sets share."""
+    holders: dict[int, list[int]] = defaultdict(list)
+    for at, held in enumerate(sets):
+        for one in held:
+            holders[one].append(at)
+    return Counter(pair for members in holders.values() for pair in combinations(members, 2))
 
 
 def _jaccard(left: UInts, right: UInts) -> float:

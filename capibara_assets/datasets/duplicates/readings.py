@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.code.sessions import definitions
 from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
 from capibara_assets.datasets.duplicates.problems import ProblemView, problem_view
 from capibara_assets.datasets.duplicates.shingles import UInts, hash_sets, offsets_of
@@ -98,7 +99,8 @@ def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
         views = list(dict.fromkeys((body, code)))
         parts += [(language, view) for view in views]
         counts.append(len(views))
-        stated.append((statement_key(anatomy.statement), problem_view(anatomy.statement, code)))
+        problem = problem_view(anatomy.statement, code, defined=definitions(body, language))
+        stated.append((statement_key(anatomy.statement), problem))
     cut = [tokens(code, language) for language, code in parts]
     sets = hash_sets([shingles(each, shingle) for each in cut])
     made = [
@@ -120,15 +122,14 @@ def _sha(text: str) -> bytes:
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
-_HEAD = struct.Struct("<qqq")  # bytes of the statement's digest, words and cases of the problem
+_HEAD = struct.Struct("<qqqq")  # bytes of the statement's digest; words, cases and names of the problem
 _VIEW = struct.Struct(f"<{_DIGEST}s{_DIGEST}sqq")  # of a view: its keys, tokens and number of shingles
 
 
 def packed(reading: CodeReading) -> bytes:
     """A reading as bytes: the digest of the statement, or nothing, its problem, and its views with their shingles."""
     stated, problem = reading.statement_key or b"", reading.problem
-    parts = [_HEAD.pack(len(stated), len(problem.words), len(problem.cases)), stated]
-    parts += [problem.words.tobytes(), problem.cases.tobytes()]
+    parts = [_HEAD.pack(len(stated), len(problem.words), len(problem.cases), len(problem.names)), stated, *problem.key]
     for view in reading.views:
         parts += [_VIEW.pack(*view.keys, view.tokens, len(view.shingles)), view.shingles.tobytes()]
     return b"".join(parts)
@@ -136,13 +137,13 @@ def packed(reading: CodeReading) -> bytes:
 
 def unpacked(data: bytes) -> CodeReading:
     """The reading that `packed` made the bytes of."""
-    stated, words, cases = _HEAD.unpack_from(data)
+    stated, *sizes = _HEAD.unpack_from(data)
     first = _HEAD.size + stated
-    at = first + 8 * (words + cases)  # all lengths are multiples of eight: arrays are aligned
-    told = np.frombuffer(data, np.uint64, words + cases, first)
+    at = first + 8 * sum(sizes)  # all lengths are multiples of eight: arrays are aligned
+    told = np.split(np.frombuffer(data, np.uint64, sum(sizes), first), np.cumsum(sizes[:-1]))
     views = []
     while at < len(data):
         structure, text, count, size = _VIEW.unpack_from(data, at)
         views.append(CodeView((structure, text), np.frombuffer(data, np.uint64, size, at + _VIEW.size), count))
         at += _VIEW.size + 8 * size
-    return CodeReading(tuple(views), data[_HEAD.size : first] or None, ProblemView(told[:words], told[words:]))
+    return CodeReading(tuple(views), data[_HEAD.size : first] or None, ProblemView(*told))

@@ -50,8 +50,7 @@ def plain(found: dict[Code, CodeReading]) -> dict[Code, tuple[object, ...]]:
         code: (
             [(v.keys, v.shingles.tolist(), v.tokens) for v in reading.views],
             reading.statement_key,
-            reading.problem.words.tolist(),
-            reading.problem.cases.tolist(),
+            *(hashed.tolist() for hashed in (reading.problem.words, reading.problem.cases, reading.problem.names)),
         )
         for code, reading in found.items()
     }
