@@ -20,7 +20,7 @@ from capibara_assets_tests.datasets.duplicates.test_readings import CODES as ODD
 from capibara_assets_tests.datasets.duplicates.test_readings import plain
 from capibara_assets_tests.executions.ingest.test_reading_version import KNOWN_LOGS
 
-KNOWN = {"texts": "d5220647637d850b", "readings": "fc5925ae850eb641"}
+KNOWN = {"texts": "d5220647637d850b", "readings": "b9ccd31efd43ce3e"}
 
 
 def codes() -> list[tuple[str, str]]:
