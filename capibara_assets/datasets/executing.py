@@ -10,8 +10,9 @@ from capibara_assets.datasets.agreement.needless import NEEDLESS, needless
 from capibara_assets.datasets.anatomy.stated import documented_test
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import definitions
-from capibara_assets.datasets.derived.trials import Execute, Trial, shown_cells
+from capibara_assets.datasets.derived.trials import Execute, Trial, below_session, shown_cells
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.predict import without_assertions
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -218,8 +219,9 @@ def as_shown(
     """
     listed = list(candidates)
     doubtful = [one for one in listed if _lost_assertions(one, evidence)]
-    cells = [tuple(filter(None, (section(one.prompt, SESSION), section(one.prompt, CODE)))) for one in doubtful]
-    ends = [] if execute is None else execute([Trial("python", (each,)) for each in cells], purpose="as_shown")
+    parts = [(one.language, section(one.prompt, SESSION), section(one.prompt, CODE)) for one in doubtful]
+    trials = [below_session(language, session, [code]) for language, session, code in parts]
+    ends = [] if execute is None else execute(trials, purpose="as_shown")
     shown = {id(one): end[0] for one, end in zip(doubtful, ends, strict=False)}
     for one in listed:
         end = shown.get(id(one))
@@ -231,4 +233,4 @@ def as_shown(
 
 def _lost_assertions(one: ExampleCandidate, evidence: Evidence) -> bool:
     row = evidence.rows.get(one.execution_ids[0])
-    return one.language == "python" and row is not None and "assert" in row["code"]
+    return row is not None and without_assertions(row["code"], one.language) != row["code"]

@@ -1,17 +1,22 @@
 """Dissection of a JavaScript cell: leading comment, signatures, body, and its tests."""
 
-import re
-
 from tree_sitter import Node
 
 from capibara_assets.datasets.anatomy import flow_javascript
 from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.javascript_source import DEFINITIONS, declared, leaves, statement_nodes, text, walk
+from capibara_assets.datasets.code.javascript_source import (
+    ASSERTION,
+    DEFINITIONS,
+    declared,
+    leaves,
+    statement_nodes,
+    text,
+    walk,
+)
 from capibara_assets.datasets.code.one_line import in_one_line
 
-_ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
 _VALUES = frozenset({"arrow_function", "function_expression", "class", "function"})
 
 
@@ -82,7 +87,7 @@ def _assertions(node: Node) -> list[Node]:
     pending, assertions = [node], []
     while pending:
         current = pending.pop(0)
-        if current.type == "expression_statement" and _ASSERTION.match(text(current)):
+        if current.type == "expression_statement" and ASSERTION.match(text(current)):
             assertions.append(current)
         else:
             pending = [*current.named_children, *pending]

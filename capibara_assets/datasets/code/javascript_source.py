@@ -1,5 +1,6 @@
 """JavaScript parsed by tree-sitter: syntax tree, declared names, and the names that a statement needs and binds."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -24,6 +25,8 @@ _SCOPE_NODES = """function_declaration function_expression arrow_function method
 generator_function_declaration generator_function class_body statement_block for_statement for_in_statement
 catch_clause"""
 _SCOPES = frozenset(_SCOPE_NODES.split())
+ASSERTION = re.compile(r"(?:console\.)?assert\b|expect\(|require\(['\"](?:node:)?assert(?:/strict)?['\"]\)")
+_THROWS = re.compile(r"\{?\s*throw\b[^;]*;?\s*\}?\s*\Z")
 
 
 @lru_cache(maxsize=4096)
@@ -46,6 +49,25 @@ def positions(code: str) -> Callable[[int], int]:
 def statement_nodes(code: str) -> list[Node]:
     """The syntax trees of the top-level statements."""
     return [node for node in parse(code).named_children if node.type not in ("comment", "empty_statement")]
+
+
+def without_assertions(code: str) -> str:
+    """The program without its top-level assertions and `if (...) throw`; unchanged when it holds nothing else."""
+    listed = statement_nodes(code)
+    checks = [node for node in listed if _is_check(node)]
+    if not checks or len(checks) == len(listed):
+        return code
+    data = code.encode("utf-8", "replace")
+    for node in reversed(checks):
+        data = data[: node.start_byte] + data[node.end_byte :]
+    return "\n".join(line for line in data.decode("utf-8", "replace").split("\n") if line.strip(" ;"))
+
+
+def _is_check(node: Node) -> bool:
+    if node.type == "expression_statement":
+        return ASSERTION.match(text(node)) is not None
+    then = node.child_by_field_name("consequence") if node.type == "if_statement" else None
+    return then is not None and node.child_by_field_name("alternative") is None and bool(_THROWS.match(text(then)))
 
 
 def assigned(node: Node) -> Node | None:

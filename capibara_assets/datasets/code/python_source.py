@@ -131,13 +131,20 @@ def _lines(nodes: Iterable[ast.stmt]) -> set[int]:
 
 
 def without_assertions(code: str) -> str:
-    """The cell without its top-level `assert` statements; unchanged when it holds nothing else."""
+    """The cell without its top-level `assert` and `if ...: raise`; unchanged when it holds nothing else."""
     tree = parse(code)
-    if tree is None or all(isinstance(node, ast.Assert) for node in tree.body):
+    if tree is None or all(map(_is_check, tree.body)):
         return code
-    cut = _lines(node for node in tree.body if isinstance(node, ast.Assert))
-    kept = _lines(node for node in tree.body if not isinstance(node, ast.Assert))
+    cut = _lines(node for node in tree.body if _is_check(node))
+    kept = _lines(node for node in tree.body if not _is_check(node))
     return "\n".join(line for number, line in enumerate(code.split("\n"), 1) if number not in cut - kept)
+
+
+def _is_check(node: ast.stmt) -> bool:
+    match node:
+        case ast.Assert() | ast.If(body=[ast.Raise()], orelse=[]):
+            return True
+    return False
 
 
 def _names(nodes: Sequence[ast.stmt]) -> StatementNames:

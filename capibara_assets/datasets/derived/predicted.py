@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import comments, structural_key, without_comments, without_trailing_spaces
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
@@ -20,7 +19,7 @@ from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted, tells
+from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted, tells, without_assertions
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import JAVASCRIPT, parse_python
@@ -47,8 +46,7 @@ def programs(solved: Solved) -> list[Program]:
     """The programs of a solved cell: its own, where it showed something, else one for each recorded call."""
     row, language = solved.row, solved.row["language"]
     if recorded_output(row):
-        code = without_assertions(row["code"]) if language == "python" else row["code"]
-        code = bare(code, language)  # a comment may tell of the recorded input
+        code = bare(without_assertions(row["code"], language), language)  # a comment may tell of the recorded input
         recorded = not may_be_unquoted(row)
         if not recorded and language in JAVASCRIPT:
             code = _printed(code)

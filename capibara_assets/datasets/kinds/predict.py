@@ -7,7 +7,8 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from capibara_assets.datasets.code.python_source import BUILTINS, without_assertions
+from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import (
     comments,
@@ -72,7 +73,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             pieces = quotable(context, recipe.context_chars)
             if not context.complete or len(pieces) < len(context.pieces) or not has_substance(row["code"]):
                 continue
-            code = without_assertions(row["code"]) if row["language"] == "python" else row["code"]
+            code = without_assertions(row["code"], row["language"])
             if tells(comments(code, row["language"]), output):
                 code = bare(code, row["language"])
             code = without_trailing_spaces(code.strip("\n"), row["language"])
@@ -93,6 +94,13 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
                 proof=output,
                 lacking=UNQUOTED if may_be_unquoted(row) else None,
             )
+
+
+def without_assertions(code: str, language: str) -> str:
+    """A program without its top-level checks, which may tell its output."""
+    if language in JAVASCRIPT:
+        return javascript_source.without_assertions(code)
+    return python_source.without_assertions(code) if language == "python" else code
 
 
 def bare(code: str, language: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.datasets.derived.trials import End, Ends, Trial
+from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.executing import NOT_AS_SHOWN, as_shown
 from capibara_assets.datasets.kinds import predict
 from capibara_assets.datasets.kinds.predict import is_derivable
@@ -104,3 +104,35 @@ def test_what_an_assertion_changed_is_not_asked_for(recipe: DatasetRecipe) -> No
 
     made = as_shown(predict.candidates(evidence, recipe), evidence, shown_alone)  # type: ignore[arg-type]
     assert {one.execution_ids[0]: one.lacking for one in made} == {"changed": NOT_AS_SHOWN, "plain": None}
+
+
+JOIN = "const join = (xs) => xs.map((x) => x * 2).join('-');\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "told"),
+    [
+        ("javascript", JOIN + "console.log(join([4, 6]));\nrequire('assert').strictEqual(join([4, 6]), '8-12');", True),
+        ("javascript", JOIN + "const got = join([4, 6]);\nif (got !== '8-12') throw new Error(got);\ngot", True),
+        (
+            "javascript",
+            JOIN + "const got = join([4, 6]);\nif (got) console.log(got);\nelse throw new Error('8-12');",
+            False,
+        ),
+        ("python", "got = '-'.join(map(str, [8, 12]))\nif got != '8-12':\n    raise ValueError(got)\nprint(got)", True),
+        ("python", "got = '-'.join(map(str, [8, 12]))\nif got == '9-12':\n    raise ValueError(got)\nprint(got)", True),
+    ],
+)
+def test_a_check_that_may_tell_the_output_is_not_shown(
+    recipe: DatasetRecipe, language: str, code: str, told: bool
+) -> None:
+    evidence = evidence_of([run("e", code, language=language, stdout="8-12\n")])
+    (made,) = as_shown(predict.candidates(evidence, recipe), evidence, execute)
+    assert ("raise" in made.prompt or "throw" in made.prompt or "assert" in made.prompt) is not told
+    assert made.lacking is None
+
+
+def test_a_check_that_is_all_there_is_to_show_gives_nothing(recipe: DatasetRecipe) -> None:
+    code = JOIN + "const got = join([4, 6]);\nif (got !== '8-12') throw new Error(got);"
+    evidence = evidence_of([run("e", code, language="javascript", result_text="undefined")])
+    assert [one.lacking for one in as_shown(predict.candidates(evidence, recipe), evidence, execute)] == [NOT_AS_SHOWN]
