@@ -178,12 +178,17 @@ class _Bugs:
             case ast.If(test=test) if not isinstance(test, ast.Constant | ast.UnaryOp):
                 yield self._put("negation", test, f"not ({self._text(test)})")
 
+    def _uses_all(self, statement: ast.ImportFrom) -> bool:
+        rest = self._code[: self._start(statement)] + self._code[self._end(statement) :]
+        return all(re.search(rf"\b{re.escape(one.asname or one.name)}\b", rest) for one in statement.names)
+
     def _of_block(self, owner: ast.AST, body: list[ast.stmt]) -> Iterator[RepairEdit]:
         """Statements left out: guards, other single statements, imports; a return one level too deep."""
         for index, statement in enumerate(body):
             start, end = self._line_start(statement), self._end(statement)
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                if isinstance(statement, ast.ImportFrom):  # else the error itself names the module
+                # the error itself names a module, and no error asks for what is not used
+                if isinstance(statement, ast.ImportFrom) and self._uses_all(statement):
                     yield RepairEdit("missing_import", start, end + 1, "")
             elif isinstance(owner, ast.Module) or len(body) < 2 or id(statement) in self._skipped:
                 continue

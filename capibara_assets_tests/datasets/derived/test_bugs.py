@@ -69,6 +69,14 @@ def test_an_import_that_the_error_names_is_no_bug_worth_mending() -> None:
     assert found == {code.replace("from collections import Counter\n", "")}
 
 
+def test_an_import_of_more_than_is_used_is_not_left_out() -> None:
+    code = "from collections import Counter, deque\n\nmost = Counter('abca').most_common(1)\nmost"
+    kinds = {edit.kind for edit in python_bugs.bugs(code, [(0, len(code))])}
+    assert "missing_import" not in kinds
+    used = {edit.kind for edit in python_bugs.bugs(code.replace(", deque", ""), [(0, len(code) - 7)])}
+    assert "missing_import" in used
+
+
 def test_a_changed_constant_leaves_a_case_its_choice() -> None:
     code = "SELECT SUM(CASE WHEN open THEN 1 ELSE 0 END) FROM doors WHERE width BETWEEN 3 AND 4"
     changed = {edit.applied(code) for edit in sql_bugs.inputs(code)}
