@@ -40,6 +40,7 @@ _UNKNOWABLE = re.compile(
 _UNTELLING = re.compile(
     r"""0x[0-9a-fA-F]{4,}|\bobject\ at\b|<[\w.]+\ object|<Figure|<Axes|<IPython|\[object\ |/(tmp|home|usr|root|Users)/|
     \b\d+(\.\d+)?\s?(ms|µs|us|ns|seconds|secs?)\b|\{\s*'[^':{}]*'\s*(,\s*'[^':{}]*'\s*)*\}
+    |no\ such\ function:\ (?i:if|concat(_ws)?|string_agg|unhex|octet_length|timediff)\b # of later versions of SQLite
     |\+\ actual\ -\ expected|\{\(+[^{}:]*\),\ \( # sets of tuples, in whatever order
     |Warning:|<generator|<coroutine|<function|errors\.pydantic\.dev/\d|Could\ not\ get\ source""",
     re.VERBOSE,
