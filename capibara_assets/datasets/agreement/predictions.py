@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from capibara_assets.datasets.derived.sql_orders import is_ordered, turned
+from capibara_assets.datasets.derived.sql_orders import is_ordered, turned, windows_turned
 from capibara_assets.datasets.derived.trials import Execute, below_session
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section
@@ -41,9 +41,9 @@ def raised(candidates: Iterable[ExampleCandidate], execute: Execute | None) -> l
 
 
 def _with_ties_broken(one: ExampleCandidate) -> list[str] | None:
-    """The query of a prompt, and with ties broken in both ways; None where it has no order, or another form."""
+    """The query of a prompt, and with ties broken in both ways; None where nothing orders, or it has another form."""
     code = section(one.prompt, CODE)
-    if not is_ordered(code):
-        return None
-    ways = [turned(code, descending=down) for down in (False, True)]
-    return [code, *filter(None, ways)] if all(ways) else None
+    ways = [turned(code, descending=down) for down in (False, True)] if is_ordered(code) else []
+    ways = ways if all(ways) else []
+    ways += [windows_turned(code, descending=down) for down in (False, True)]
+    return [code, *filter(None, ways)] if any(ways) else None

@@ -9,6 +9,8 @@ from sqlglot.errors import SqlglotError
 
 from capibara_assets.datasets.derived.edits import RepairEdit
 
+_BY_PLACE = (exp.RowNumber, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue)
+
 
 def turned(code: str, *, descending: bool) -> str | None:
     """The query with ties broken by all columns, and unordered rows sorted; None for a star or unknown form.
@@ -26,6 +28,27 @@ def turned(code: str, *, descending: bool) -> str | None:
         order = query.args.get("order")
         query.set("order", exp.Order(expressions=[*(order.expressions if order is not None else []), *places]))
     return tree.sql(dialect="sqlite")
+
+
+def windows_turned(code: str, *, descending: bool) -> str | None:
+    """The query on one table with the ties of its windows broken by the order of its rows, where places tell.
+
+    None for any other query. Rows that tie are together in a window by values (RANGE), whatever their order.
+    """
+    tree = _parsed(code)
+    if tree is None or len(list(tree.find_all(exp.Table))) != 1:
+        return None
+    windows = [one for one in tree.find_all(exp.Window) if one.args.get("order") is not None and _is_by_place(one)]
+    for one in windows:
+        one.args["order"].append("expressions", exp.Ordered(this=exp.column("rowid"), desc=descending))
+    return tree.sql(dialect="sqlite") if windows else None
+
+
+def _is_by_place(window: exp.Window) -> bool:
+    """Whether a window takes rows by their places; one of a name may be that of a function which does."""
+    frame = window.args.get("spec")
+    rows = frame is not None and str(frame.args.get("kind") or "").upper() == "ROWS"
+    return rows or (frame is None and isinstance(window.this, _BY_PLACE))
 
 
 def is_ordered(code: str) -> bool:

@@ -25,6 +25,14 @@ def predicted(language: str, prompt: str, answer: str) -> ExampleCandidate:
         ("SELECT * FROM boats ORDER BY name", None),
         ("SELECT kind, COUNT(*) AS n FROM boats GROUP BY kind ORDER BY n DESC;", ANY_ORDER),
         ("SELECT missing FROM boats ORDER BY age", None),
+        ("SELECT name, ROW_NUMBER() OVER (ORDER BY age) AS n FROM boats", ANY_ORDER),
+        ("SELECT name, ROW_NUMBER() OVER (ORDER BY age, name) AS n FROM boats", None),
+        (
+            "SELECT name, SUM(LENGTH(kind) + 1) OVER w AS n FROM boats WINDOW w AS (ORDER BY age ROWS 1 PRECEDING)",
+            ANY_ORDER,
+        ),
+        ("SELECT name, SUM(LENGTH(kind) + 1) OVER (ORDER BY age) AS n FROM boats", None),  # ties are together
+        ("SELECT name, LAG(name) OVER (PARTITION BY kind ORDER BY age) AS n FROM boats", None),
     ],
 )
 def test_an_order_is_settled(query: str, why: str | None) -> None:
