@@ -206,13 +206,13 @@ def adopt(folder: Path, digest: str, as_json: bool) -> None:
     """
     from capibara_assets.assets.adopted_rounds import adopt_round
     from capibara_assets.cli.graph.instance import open_instance, open_store
-    from capibara_assets.consensus.rounds.adopting import read_result
+    from capibara_assets.consensus.rounds.adopting import taken_result
     from capibara_assets.resources import BaseModel
 
-    deployment, result = Deployment.from_environment(), read_result(folder, digest)
-    store = open_store(deployment)
+    deployment = Deployment.from_environment()
     base_model = BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)
-    with open_instance(deployment) as instance:
+    with taken_result(folder, digest) as result, open_instance(deployment) as instance:
+        store = open_store(deployment)
         artifact, changed = adopt_round(instance, store, base_model, result)
     what = "is now" if changed else "was already"
     told = f"round {digest[:12]} {what} {artifact.name}[{artifact.partition}] {artifact.digest[:12]}"

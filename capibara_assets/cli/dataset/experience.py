@@ -58,17 +58,24 @@ def export_sessions(
     from capibara_assets.cli.graph.run import parse_domains
     from capibara_assets.executions.export.adp import adp
     from capibara_assets.executions.export.atif import atif
-    from capibara_assets.executions.export.trajectories import Lacks, sessions_of, write_files, write_lines
+    from capibara_assets.executions.export.trajectories import (
+        Lacks,
+        empty_unless_whole,
+        sessions_of,
+        write_files,
+        write_lines,
+    )
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is no empty folder: choose another one")
     domains = parse_domains(domain_list) if domain_list else None
     names = [name.strip() for name in session_list.split(",") if name.strip()] if session_list else None
     chosen, lacks = sessions_of(executions, domains, names), Lacks()
-    if form == "atif":
-        sessions, number = write_files(chosen, out, atif, lacks)
-    else:
-        sessions, number = write_lines(chosen, out / "adp.jsonl", adp, lacks)
+    with empty_unless_whole(out):
+        if form == "atif":
+            sessions, number = write_files(chosen, out, atif, lacks)
+        else:
+            sessions, number = write_lines(chosen, out / "adp.jsonl", adp, lacks)
     counts = {"beside": dict(lacks.beside), "not_told": dict(lacks.lost)}
     said = lacks.said(form.upper(), "extra" if form == "atif" else "details")
     return {"format": form, "sessions": sessions, "executions": number, **counts, "said": said}

@@ -1,8 +1,10 @@
 """Import of a round's result: read from the folder that `close` or `vote` wrote, and verified again."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +20,7 @@ from capibara_assets.consensus.rounds.messages import SUBMITTED, MessageFault, r
 from capibara_assets.consensus.rounds.round import ROUND, Round
 from capibara_assets.errors import InputError, in_words, named
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.storage.commit import copy_folder
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_object, strict_json
@@ -50,6 +53,26 @@ class RoundResult:
         """JSON documents to publish by name: those of the graph's agreements, and the round."""
         certificate = self.certificate.model_dump(mode="json")
         return {"certificate": certificate, "losses": self.losses(), adopted.ROUND: self.terms.model_dump(mode="json")}
+
+
+@contextmanager
+def taken_result(folder: Path, digest: str) -> Iterator[RoundResult]:
+    """Read and verify a round's result in a private copy: what was verified is what is published.
+
+    Whoever may write to the folder could put other weights there after the check.
+
+    Raises:
+        InputError: as of `read_result`.
+    """
+    require_plain(folder)
+    with TemporaryDirectory(prefix="capibara-result-") as name:
+        copy = Path(name) / "result"
+        copy_folder(folder, copy)
+        try:
+            result = read_result(copy, digest)
+        except InputError as error:
+            raise InputError(str(error).replace(str(copy), str(folder))) from error
+        yield result
 
 
 def read_result(folder: Path, digest: str) -> RoundResult:

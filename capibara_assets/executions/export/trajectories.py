@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -68,6 +69,17 @@ def sessions_of(
     ordered = chosen.sort("sandbox_id", "timestamp", "execution_id")
     for (sandbox,), rows in ordered.group_by(["sandbox_id"], maintain_order=True):
         yield str(sandbox), list(rows.iter_rows(named=True))
+
+
+@contextmanager
+def empty_unless_whole(folder: Path) -> Iterator[None]:
+    """What is written to a folder that was empty goes again where the writing fails, so that it can be repeated."""
+    try:
+        yield
+    except BaseException:
+        for file in folder.iterdir() if folder.is_dir() else ():
+            file.unlink(missing_ok=True)
+        raise
 
 
 def write_files(sessions: Iterable[Session], folder: Path, made: Trajectory, lacks: Lacks) -> tuple[int, int]:

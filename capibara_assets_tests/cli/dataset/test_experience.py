@@ -1,5 +1,6 @@
 """`capibara experience export`: folders that agents' readers take, and a last line that says what is missing."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -43,6 +44,25 @@ def test_a_selection_into_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown domain poetry"):
         export_sessions(ROWS, "adp", tmp_path / "new", "poetry", None)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("form", ["atif", "adp"])
+def test_what_could_not_be_written_whole_can_be_written_again(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumped = json.dumps
+
+    def full(value: dict[str, object], **options: object) -> str:
+        if "SELECT 7" in dumped(value):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return dumped(value, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("capibara_assets.executions.export.trajectories.json.dumps", full)
+        with pytest.raises(OSError, match="No space left"):
+            export_sessions(ROWS, form, tmp_path / "out", None, None)
+    assert list((tmp_path / "out").iterdir()) == []
+    assert export_sessions(ROWS, form, tmp_path / "out", None, None)["executions"] == 3
 
 
 def test_without_a_table_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

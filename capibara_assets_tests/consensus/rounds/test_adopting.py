@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,13 @@ from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.checkpoint.consensus import consensus
 from capibara_assets.cli.dataset.lineage import lineage
 from capibara_assets.consensus.election.keys import read_private_key
-from capibara_assets.consensus.rounds.adopting import read_result
+from capibara_assets.consensus.rounds.adopting import read_result, taken_result
 from capibara_assets.consensus.rounds.closing import SIGNED, close_round
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.adapters import verify_published
 from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.resources import BaseModel
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.training.voter_manifest import MANIFEST
@@ -213,3 +215,15 @@ def test_what_does_not_hold_is_not_taken_over(agreed: tuple[Meeting, Path], tmp_
         digest = change(m, folder)
         with pytest.raises(InputError):
             read_result(folder, digest)
+
+
+def test_what_is_put_there_after_the_check_is_not_taken_over(agreed: tuple[Meeting, Path], tmp_path: Path) -> None:
+    m, kept = agreed
+    folder = tmp_path / "result"
+    shutil.copytree(kept, folder)
+    before = (kept / "adapter" / ADAPTER_WEIGHTS).read_bytes()
+    with taken_result(folder, m.terms.digest) as result:
+        (folder / "adapter" / ADAPTER_WEIGHTS).write_bytes(before[::-1])
+        assert (result.adapter / ADAPTER_WEIGHTS).read_bytes() == before
+    with pytest.raises(InputError, match=re.escape(str(folder))), taken_result(folder, m.terms.digest):
+        pass
