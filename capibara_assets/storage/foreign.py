@@ -16,6 +16,7 @@ from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
     from upath import UPath
 
 __all__ = [
@@ -34,6 +35,8 @@ _LARGEST_BESIDE = 256 << 20  # of such a file beside weights, which libraries re
 _MOST_ENTRIES = 200_000
 _DEEPEST = 32
 _SPARSE, _LEAST_STORED = 1 << 30, 1 / 64  # bytes from which a file's share on the disk counts, and that share
+_DECODED, _EXPANDED = 1 << 29, 64  # bytes, and times a table's file: what its rows may decode to, the greater
+_ROWS_AT_ONCE = 256
 _MOST_SAID = 400  # characters of what a library says
 
 
@@ -153,6 +156,7 @@ def _require_plain(path: Path) -> None:
         return  # whoever opens it says so, in its own words
     if not path.is_dir():
         _require_file(path, path.stat(), beside=False)
+        _require_decodable(path)
         return
     root = path.resolve()
     inside = (root, *((root.parent.parent / "blobs",) if root.parent.name == "snapshots" else ()))
@@ -194,6 +198,43 @@ def _require_file(path: Path, status: os.stat_result, *, beside: bool = True) ->
         raise InputError(f"{path} has {status.st_size:,} bytes, files of its kind have up to {most:,}: it is damaged")
     if why := hollow(path, status):
         raise InputError(f"{path} {why}; if you want it nevertheless, copy it with `cp --sparse=never`")
+
+
+def _require_decodable(path: Path) -> None:
+    """Raise for a Parquet table whose rows are many times the file: it holds a value once, however many rows have it.
+
+    What cannot be read is left to whoever reads it.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size, decoded = path.stat().st_size, 0
+    most = max(_DECODED, _EXPANDED * size)
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(_ROWS_AT_ONCE):
+                decoded += sum(map(_decoded, batch.columns))
+                if decoded > most:
+                    raise InputError(
+                        f"{path}: its rows hold more than {most >> 20:,} MiB, the file {max(1, size >> 10):,} KiB:"
+                        " leave out rows that are the same"
+                    )
+    except (pa.ArrowException, OSError):
+        return
+
+
+def _decoded(column: "pa.Array") -> int:
+    """Bytes of a column's values, each as often as a row has it."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        return _decoded(column.dictionary_decode())
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _decoded(column.flatten())
+    return sum(map(_decoded, column.flatten())) if pa.types.is_struct(column.type) else int(column.nbytes)
 
 
 def hollow(path: Path, status: os.stat_result) -> str:

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from capibara_assets.checkpoints.formats import read
 from capibara_assets.consensus.api import merge_checkpoints
+from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, opened
 from capibara_assets.modeling.adapters import read_adapter
@@ -381,3 +384,22 @@ def test_what_is_no_librarys_fault_passes(raised: BaseException) -> None:
 def test_code_is_not_named_in_another_spelling_or_part(text: bytes, left: object) -> None:
     assert json.loads(without_code("config.json", text)) == left
     assert without_code("config.json", b'{"x":  1}') == b'{"x":  1}'
+
+
+def test_a_table_that_decodes_to_many_times_its_file_is_refused_at_once(tmp_path: Path) -> None:
+    ones = pa.array([0] * 20_000, pa.int8())
+    for name, text in (("bomb", "A" * 100_000), ("long", "A" * 1_000)):
+        prompts = pa.DictionaryArray.from_arrays(ones, [text])
+        table = pa.table({"prompt": prompts, "completion": ["B"] * 20_000})
+        if name == "bomb":
+            listed = pa.ListArray.from_arrays(list(range(20_001)), prompts)
+            pq.write_table(pa.table({"messages": listed}), tmp_path / "listed.parquet", row_group_size=20_000)
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=20_000)
+    require_plain(tmp_path / "long.parquet")
+    begun = time.process_time()
+    for name in ("bomb", "listed"):
+        with pytest.raises(InputError, match="its rows hold more than 512 MiB, the file"):
+            read_examples(tmp_path / f"{name}.parquet")
+    assert time.process_time() - begun < 2
+    (tmp_path / "none.parquet").write_bytes(b"PAR1 and no more")
+    require_plain(tmp_path / "none.parquet")  # whoever reads it says what it is
