@@ -7,18 +7,20 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.serving.export import ExportParts, servable_adapter, vllm_commands, write_export
 from capibara_assets.evaluation.serving.model_card import CardFacts, ServedDomain, card
 from capibara_assets.evaluation.serving.promotion import served
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.evaluation.serving.quantised_exports import Kind, exporter
-from capibara_assets.lineage.attribution import COLUMNS, attribution
+from capibara_assets.lineage.attribution import COLUMNS, NONE_STATED, attribution
 from capibara_assets.lineage.card import base_name, hub_licences
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.voters import dataset, dataset_of
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import table
 from capibara_assets.storage.store import ArtifactStore
 
 _LICENCE = re.compile(r"^license:\s*(\S.*?)\s*$", re.MULTILINE)
@@ -81,6 +83,7 @@ def _facts(
     quantise: tuple[Kind, ...],
 ) -> CardFacts:
     owed = attribution(_examples(store, experts, [*COLUMNS, "split"]))
+    elsewhere = sorted(domain for domain, artifact in experts.items() if not dataset_of(artifact))
     base_licence = _base_licence(base_path)
     decisions = {domain: _decision(store, domain, one.digest) for domain, one in experts.items()}
     stated = parts.promotion["domains"]
@@ -92,7 +95,13 @@ def _facts(
         base_name=parts.base_name,
         base_digest=parts.base_digest,
         base_licence=base_licence,
-        licence=hub_licences([*owed.licences, *([] if base_licence == NOT_STATED else [base_licence])]),
+        licence=hub_licences(
+            [
+                *owed.licences,
+                *([] if base_licence == NOT_STATED else [base_licence]),
+                *([NONE_STATED] * bool(elsewhere)),
+            ]
+        ),
         licences=owed.licences,
         credits=owed.credits,
         examples=owed.examples,
@@ -110,6 +119,7 @@ def _facts(
         routing=routing if router is not None else {},
         commands=vllm_commands(ranks, parts.base_name, parts.merged is not None, quantise),
         quantised=quantise,
+        elsewhere=elsewhere,
     )
 
 
@@ -126,9 +136,8 @@ def _examples(store: ArtifactStore, experts: dict[str, Artifact], names: list[st
             f"datasets behind the adapters are no longer in the store, and their licences are not known: "
             f"{', '.join(gone)}; `capibara run` trains anew, or put them back into its folder artifacts from a backup"
         )
-    if not named:
-        raise InputError("no adapter names a dataset of this store: their licences are not known")
-    return pl.concat(columns(one, "examples", names).filter(split="train") for one in datasets.values() if one)
+    parts = [columns(one, "examples", names).filter(split="train") for one in datasets.values() if one]
+    return pl.concat(parts) if parts else table(Example, []).select(names)
 
 
 def _decision(store: ArtifactStore, domain: str, checkpoint: str) -> dict[str, Any]:
@@ -147,6 +156,8 @@ def _texts(store: ArtifactStore, experts: dict[str, Artifact], count: int) -> li
     if not count:
         return []
     rows = _examples(store, experts, ["example_id", "domain", "messages", "split"]).sort("example_id")
+    if rows.is_empty():
+        raise InputError("the data behind the adapters are not in this store, to calibrate on: use --calibrate 0")
     each = -(-count // max(len(experts), 1))
     chosen = rows.group_by("domain", maintain_order=True).head(each).sort("domain", "example_id").head(count)
     return ["\n".join(message["content"] for message in json.loads(text)) for text in chosen["messages"]]

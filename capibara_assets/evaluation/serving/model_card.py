@@ -50,6 +50,7 @@ class CardFacts:
         routing: the router beside its alternatives, with losses; empty: not measured.
         quantised: kind -> what was done.
         commands: name -> how to serve.
+        elsewhere: domains whose adapters were trained on data that this store does not have.
     """
 
     title: str
@@ -66,6 +67,7 @@ class CardFacts:
     routing: Mapping[str, Any]
     commands: Mapping[str, str]
     quantised: Sequence[str] = ()
+    elsewhere: Sequence[str] = ()
 
 
 def card(facts: CardFacts) -> str:
@@ -105,12 +107,22 @@ def card(facts: CardFacts) -> str:
         "## Licences of the data\n\n"
         + markdown_table(("licence", "training examples"), [(name, str(n)) for name, n in facts.licences.items()])
         + f"\n\n{facts.examples} training examples in all; one of several executions counts for each of their "
-        "licences. The base model's licence applies as well.",
+        f"licences. The base model's licence applies as well.{_elsewhere(facts)}",
     ]
     if facts.credits:
         sections.append("## Attribution\n\n" + markdown_list(facts.credits))
     sections.append("## Limits\n\n" + _limits(facts))
     return f"---\n{data.to_yaml(line_break=chr(10))}\n---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _elsewhere(facts: CardFacts) -> str:
+    """What a round of several organisations leaves open."""
+    if not facts.elsewhere:
+        return ""
+    return (
+        f"\n\nThe adapters of {', '.join(facts.elsewhere)} are results of rounds between organisations, trained on data"
+        " that are not here: their licences are not among these. The organisations that took part know them."
+    )
 
 
 def intervals(decision: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

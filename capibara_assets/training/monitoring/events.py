@@ -1,14 +1,17 @@
 """The training log: one JSON line per event, append-only, keyed by (run, attempt, step)."""
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.errors import named
 from capibara_assets.storage.journal import append, read_lines
 
 EVENTS = "events.jsonl"
+_LAST_EXACT = 2**53
 Report = Callable[[dict[str, Any]], None]
 """Receives an event."""
 
@@ -60,6 +63,34 @@ class EventLog:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """All whole events of a log, in order; empty where there is no log."""
     return list(read_lines(path).entries.values())
+
+
+def why_no_event(event: Mapping[str, Any]) -> str | None:
+    """What is wrong with an event of a log that anybody may have written; None where nothing is.
+
+    Exporters copy step and time as they are, and take other numbers for float64.
+    """
+    for name in ("step", "attempt"):
+        if name in event and (type(event[name]) is not int or not 0 <= event[name] <= _LAST_EXACT):
+            return f"{name} is {_said(event[name])}, expected a whole number up to {_LAST_EXACT:,}"
+    if "time" in event and not _is_number(event["time"]):
+        return f"time is {_said(event['time'])}, expected seconds"
+    figures = event.get("figures", {})
+    if not isinstance(figures, dict):
+        return "figures is no object"
+    large = (name for name, value in {**figures, **event}.items() if type(value) is int and not _is_number(value))
+    return next((f"{name} is no number that float64 has" for name in large), None)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _said(value: Any) -> str:
+    return "too large or below 0" if type(value) is int else named(str(value)[:60])
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.journal import parsed
-from capibara_assets.training.monitoring.events import EVENTS, read_events
+from capibara_assets.training.monitoring.events import EVENTS, read_events, why_no_event
 from capibara_assets.training.monitoring.views import Event, MetricPoint, PointBuilder, current_view
 
 _COMMON = frozenset({"voters", "result", "out", "content"})  # folder names that do not identify a run
@@ -76,7 +76,11 @@ def describe(file: Path) -> RunInfo | None:
     Raises:
         InputError: the file is no log.
     """
-    view = current_view(read_events(file))
+    events = read_events(file)
+    for number, event in enumerate(events, 1):
+        if (why := why_no_event(event)) is not None:
+            raise InputError(f"{file}, event {number}: {why}: it is no training log, or was changed")
+    view = current_view(events)
     if not view:
         if file.name != EVENTS:
             raise InputError(f"{file} is no training log: it holds no event")

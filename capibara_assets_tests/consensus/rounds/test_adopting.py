@@ -20,6 +20,7 @@ from capibara_assets.assets.manual_promotion import ManualPromotion, promote_man
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.checkpoint.consensus import consensus
 from capibara_assets.cli.dataset.lineage import lineage
+from capibara_assets.cli.serving.export import export
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.adopting import read_result, taken_result
 from capibara_assets.consensus.rounds.closing import SIGNED, close_round
@@ -109,6 +110,9 @@ def test_a_rounds_result_is_the_domains_consensus_and_is_served(
     assert artifact.document("certificate")["context"]["round"] == m.terms.digest
     found = verify_published(store, artifact, m.terms.keys)
     assert found.ok and "result" in found.recomputed  # from the voters' adapters, which the artifact holds
+    export(store, str(m.base.path), m.base.path, tmp_path / "served", (), 0)
+    card = (tmp_path / "served" / "README.md").read_text("utf-8")
+    assert "license: unknown" in card and "The adapters of python are results of rounds between organisations" in card
     refuses_another_base_model(m, folder, tmp_path)
     taken_over_by_the_command(m, folder, tmp_path, monkeypatch)
 
