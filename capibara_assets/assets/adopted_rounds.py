@@ -33,12 +33,14 @@ def adopt_round(
         The artifact, and whether it is another than the domain's latest.
 
     Raises:
-        InputError: the round is of no domain here, or of another base model than the deployment's.
+        InputError: the round is of no domain here, or of another base model than the deployment's; or what a voter
+            signed holds a secret by its shape, with which no export of the deployment would pass again.
     """
     from capibara_assets.consensus.agree import CONSENSUS, VOLATILE
     from capibara_assets.consensus.choose.choosing import BASE
     from capibara_assets.consensus.rounds.adopted import ROUND, VOTERS
     from capibara_assets.lineage.card import consensus_subject, write_model_card
+    from capibara_assets.lineage.secret_scan import require_unshaped
     from capibara_assets.storage.commit import copy_folder
 
     terms, certificate, losses = result.terms, result.certificate, result.losses()
@@ -50,6 +52,7 @@ def adopt_round(
             f"round {terms.digest[:12]} is about the base model {terms.base_digest[:12]}, the deployment's is"
             f" {own[:12]}: its adapter would not fit"
         )
+    require_unshaped([*result.adapter.glob("*.json"), *(file for files in result.voters.values() for file in files)])
     inputs.setting(ROUND, terms.digest)
     before = latest_digest(instance, CONSENSUS_CHECKPOINT, domain)
     origin = Origin(

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import sqlalchemy as sql
 
+from capibara_assets.errors import InputError
 from capibara_assets.executions.secrets.rules import Secret
 from capibara_assets.executions.secrets.seen import SeenSecrets
 from capibara_assets.executions.secrets.shaped import find_shaped
@@ -33,6 +34,22 @@ class SecretPlace:
     place: str
     kinds: tuple[str, ...]
     values: frozenset[str] = field(repr=False)
+
+
+def require_unshaped(files: Iterable[Path]) -> None:
+    """Check JSON files of strangers before they are published: no export passes that finds such a value later.
+
+    Raises:
+        InputError: one holds a value with a provider's precise shape; it is not shown.
+    """
+    for file in files:
+        if file.suffix == ".json" and file.is_file():
+            kinds = sorted({secret.kind for secret in find_shaped(file.read_bytes().decode("utf-8", "replace"))})
+            if kinds:
+                raise InputError(
+                    f"{file} holds what has the shape of a secret ({', '.join(kinds)}), which no export would pass: "
+                    "whoever wrote the file has to take it out, and a round that it was signed for has to be repeated"
+                )
 
 
 def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()) -> list[SecretPlace]:

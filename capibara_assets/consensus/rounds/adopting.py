@@ -69,10 +69,9 @@ def taken_result(folder: Path, digest: str) -> Iterator[RoundResult]:
         copy = Path(name) / "result"
         copy_folder(folder, copy)
         try:
-            result = read_result(copy, digest)
-        except InputError as error:
+            yield read_result(copy, digest)
+        except InputError as error:  # also of what is done with it
             raise InputError(str(error).replace(str(copy), str(folder))) from error
-        yield result
 
 
 def read_result(folder: Path, digest: str) -> RoundResult:

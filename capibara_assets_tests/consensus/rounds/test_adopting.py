@@ -231,3 +231,17 @@ def test_what_is_put_there_after_the_check_is_not_taken_over(agreed: tuple[Meeti
         assert (result.adapter / ADAPTER_WEIGHTS).read_bytes() == before
     with pytest.raises(InputError, match=re.escape(str(folder))), taken_result(folder, m.terms.digest):
         pass
+
+
+def test_a_secret_in_what_a_voter_signed_does_not_get_into_the_store(
+    agreed: tuple[Meeting, Path], tmp_path: Path
+) -> None:
+    m, kept = agreed
+    store, result = open_artifacts(tmp_path / "store"), read_result(kept, m.terms.digest)
+    config = tmp_path / "adapter_config.json"
+    told = {"revision": "ghp_" + "q7Wz2LxV9TkR4NmB8YcD3FhJ6PsG1A0eUiKo"}
+    config.write_text(json.dumps(json.loads((result.adapter / "adapter_config.json").read_text()) | told))
+    held = replace(result, voters=result.voters | {"voter-0": (config,)})
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(InputError, match="the shape of a secret") as error:
+        adopt_round(instance, store, BaseModel(location=str(m.base.path)), held)
+    assert "ghp_" not in str(error.value) and store.names() == []
