@@ -28,6 +28,8 @@ _PUBLIC = re.compile(
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key(?:[ _-]?token)?[\"']?[ \t]*+[:=][ \t]*+[\"']?|usersecretsid>"
     r"|v=dkim1;[^\n\"']{0,40}\bp=|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
+    r"|\bdnskey[ ]\d{1,5}[ ]\d{1,3}[ ]\d{1,3}[ ]|\bpin-sha(?:1|256)=[\"']?"
+    r"|\bforce-unlock[ ](?:-force[ ])?[\"']?|accessor[\"']?[ \t]*+[:=]?[ \t]*+[\"']?"
     r"|\barn:aws[\w-]*:secretsmanager:[\w-]*:\d*:secret:"
     r"|\b(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?):(?://[^\s\"']{0,50})?"  # where a secret is kept
     # names of what is random and known to all
