@@ -68,7 +68,7 @@ KEYS: tuple[Role, ...] = (
     Role(
         "PRIVATE_KEY", ("<d>", "<p>", "<q>", "<dp>", "<dq>", "<inverseq>"),
         r"<(?:D|P|Q|DP|DQ|InverseQ)>\s{0,20}([A-Za-z0-9+/][A-Za-z0-9+/\s]{20,1400}={0,2})\s{0,20}</", filled_in,
-        gate=r"(?i)<(?:D|P|Q|DP|DQ|InverseQ)>\s*[A-Za-z0-9+/]{2}",
+        gate=r"(?i)<(?:D|P|Q|DP|DQ|InverseQ)>\s*[A-Za-z0-9+/]",
     ),
     Role(
         "PRIVATE_KEY", ("priv", "prime", "exponent", "coefficient"),
@@ -112,7 +112,7 @@ KEYS: tuple[Role, ...] = (
         rf"(?<![A-Za-z0-9])(?:{_HEX_NAMES})[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:)[ \t]{{0,4}}[\"']?(?:0x)?"
         r"((?:[0-9a-f]{32}){1,2}|[0-9a-f]{48}|[0-9a-f]{128})(?![\w-])",
         filled_in,
-        gate=r"(?i)[\"'=: \tx][0-9a-f]{32}",
+        gate=r"(?i)[\"'=:> \tx][0-9a-f]{32}",
     ),
     # words of a list for keys, announced, or as a literal
     Role(
