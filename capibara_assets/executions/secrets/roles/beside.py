@@ -1,5 +1,7 @@
 """Secrets beside a user's name, a header's or a kind's, and in remarks: what stands near says what the value is."""
 
+import re
+
 from capibara_assets.executions.secrets.characters import at_random, has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
@@ -38,9 +40,11 @@ _OF_A_HEADER = r"(?:key|token|auth\w{0,10}|secret)"
 _REMARK = r"(?:#|//|--|<!--|/\*|;)[ ]?"
 
 #: A value of any signs, up to a blank or a quote, without the full stop of its sentence.
-_ANY_SIGNS = r"([^\s\"'`<>「」]{6,63}[^\s\"'`<>「」.,;:!?)])"
+_ANY_SIGNS = r"([^\s\"'`<>「」\x1c-\x1f]{6,63}[^\s\"'`<>「」.,;:!?)\x1c-\x1f])"
 _AFTER = r"(?=[.,;:!?)\"'`*」]{0,3}(?:\s|$))"
 _USER = r"[\"'`*]{0,2}[\w.@\\-]{1,40}[\"'`*]{0,2}"
+#: A sign that joins no names, with capitals or digits on both sides: what the gate asks for, too.
+_SPRINKLED = r"[A-Z0-9][^\s]*[^A-Za-z0-9\s._/-][^\s]*[A-Z0-9]"
 _OPENS = r"(?:opens?|unlocks?|decrypts?|unzips?|logs?[ ]in|signs?[ ]in|(?:locked|protected|encrypted))"
 _HEADS = r"(?:credentials|creds|log-?ins?|zugangsdaten|identifiants|credenciales)"
 
@@ -52,14 +56,9 @@ def _told(value: str) -> bool:
 
 def _sprinkled(value: str) -> bool:
     """Whether signs stand among the letters and digits of a value as by chance."""
-    signs = {sign for sign in value if not sign.isalnum()}
-    mixed = has_digit(value) and value not in (value.lower(), value.upper()) and signs - set("._-/")
-    return (
-        "://" not in value
-        and not value.startswith("ENC[")
-        and named_password(value)
-        and (jumbled(value) or (bool(mixed) and at_random(value)))
-    )
+    mixed = has_digit(value) and value not in (value.lower(), value.upper()) and at_random(value)
+    told = re.search(_SPRINKLED, value) is not None and (jumbled(value) or mixed)
+    return told and "://" not in value and not value.startswith("ENC[") and named_password(value)
 
 
 def _digits(value: str) -> bool:
@@ -140,7 +139,7 @@ BESIDE: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[^\n\"'`]{{0,60}}?(?:[ ]|[は：][ ]?)[\"'`*“「]{{0,3}}{_ANY_SIGNS}{_AFTER}", _sprinkled,
-        gate=rf"(?i)(?:{ENDING}|pass)[^\n]*[ :：`\"'*][^\s]*(?-i:[A-Z0-9])[^\s]*[^A-Za-z0-9\s._/-][^\s]*(?-i:[A-Z0-9])",
+        gate=rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?[ :：`\"'*][^\s]*(?-i:{_SPRINKLED})",
     ),
     # who logs in with it, what opens with it, whose it is
     Role(
@@ -158,9 +157,10 @@ BESIDE: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", tuple(_ACCOUNTS.split("|")),
-        rf"\b(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ](?:the[ ])?[\w -]{{1,40}}?(?:[ ](?:is|was|=)|:)[ ]"
+        rf"\b(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ](?:the[ ])?[\w -]{{1,40}}?(?:[ ](?:is|was)|:)[ ]"
         rf"{MARK}{_ANY_SIGNS}{_AFTER}",
-        lambda value: has_digit(value) and _told(value), gate=rf"(?i)(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ][^\n]*[0-9]",
+        lambda value: has_digit(value) and _told(value),
+        gate=rf"(?i)(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ][^\n]*(?:[ ](?:is|was)|:)[ ][^\s]*[0-9]",
     ),
     Role(
         "PASSWORD", ("credential", "creds", "login", "zugangsdaten", "identifiants", "credenciales"),
@@ -186,7 +186,8 @@ BESIDE: tuple[Role, ...] = (
         "PASSWORD", ("one word", "lower case", "lowercase", "no spaces", "all caps", "without spaces"),
         rf"(?:^|[\s\"'`(]){_ANY_SIGNS},[ ](?:all[ ])?(?:one[ ]word|lower[ ]?case|no[ ]spaces|all"
         rf"[ ]caps|without[ ]spaces)",
-        _told, gate=r"(?i),[ ](?:all[ ])?(?:one[ ]word|lower[ ]?case|no[ ]spaces|all[ ]caps|without[ ]spaces)",
+        lambda value: has_digit(value) and _told(value),
+        gate=r"(?i)[0-9][^\s]*,[ ](?:all[ ])?(?:one[ ]word|lower[ ]?case|no[ ]spaces|all[ ]caps|without[ ]spaces)",
     ),
     Role(
         "PASSWORD", ("security question", "secret question", "sicherheitsfrage", "pregunta de seguridad"),

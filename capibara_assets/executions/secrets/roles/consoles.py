@@ -57,7 +57,7 @@ _UNKNOWN_BEFORE = r"command[ ]not[ ]found|event[ ]not[ ]found|Unknown[ ]command|
 _DECRYPTS = (
     r"(?:with-decryption|get-secret-value|get-login-password|print-(?:access|identity)-token|get-access-token"
     r"|versions[ ]access|find-\w+-password[ ][^\n]*-w|kv[ ]get[ ][^\n]*-field|secret[ ]show|auth[ ]token"
-    r"|(?:sops|gpg|age|rage|ansible-vault|pass)[ ][^\n|>]*?(?:-d|--decrypt|decrypt|view)|create[ ]token|drush[ ]uli)"
+    r"|\b(?:sops|gpg|age|rage|ansible-vault|pass)[ ][^\n|>]*?(?:-d|--decrypt|decrypt|view)|create[ ]token|drush[ ]uli)"
 )
 #: Commands that list settings which nobody else may read.
 _LISTS = (
@@ -190,7 +190,7 @@ CONSOLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", (":",), rf"^(?:\$\w{{1,12}}\$[^\s:]{{10,200}}|{_CRACKED})(?::[0-9a-f]{{2,64}})?:{_FILE}"
         r"([^\s:]{6,64})[ \t\r]*$",
-        _decrypted, gate=r"(?im)(?:[0-9a-f]{32}|\$[^\s:]{10,}):[^\s:]{2,}",
+        _decrypted, gate=r"(?im)^(?:[0-9a-f]{32}|\$[a-z0-9_]+\$)[^\s]*:[^\s:]{6,64}[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("[+]",), r"\[\+\][ ](?:[\w.-]{1,40}\\)?[\w.@$-]{1,60}:([^\s]{6,64})(?=[ ]?\(|[ \t\r]*$)", _typed,
