@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.characters import AT_RANDOM, has_digit, three_sorts
+from capibara_assets.executions.secrets.context_shapes import CONTEXT_SHAPES
 from capibara_assets.executions.secrets.levelled import levelled
 from capibara_assets.executions.secrets.plausibility import access_key_id, filled_in, random_looking, token
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES, hex_letters_and_digits, json_web_token
 from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_ANCHORS, FOREIGN_KEY_ANCHORS, FOREIGN_KEYS
-from capibara_assets.executions.secrets.roles.shapes import CONTEXT_SHAPES
 from capibara_assets.executions.secrets.roles.vicinity import OF_PAGES
 from capibara_assets.executions.secrets.words import seeking
 

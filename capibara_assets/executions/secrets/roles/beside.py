@@ -1,13 +1,17 @@
 """Secrets beside a user's name, a header's or a kind's, and in remarks: what stands near says what the value is."""
 
-from capibara_assets.executions.secrets.characters import has_digit
+import re
+
+from capibara_assets.executions.secrets.characters import at_random, has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_or_made,
     chosen_password,
     credential,
     filled_in,
+    named_password,
     numbered_password,
+    worded_password,
 )
 from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.roles.role import CHARS, IS, MARK, MINGLED, VALUE, Role
@@ -34,6 +38,27 @@ _PRIVATE = (
 )
 _OF_A_HEADER = r"(?:key|token|auth\w{0,10}|secret)"
 _REMARK = r"(?:#|//|--|<!--|/\*|;)[ ]?"
+
+#: A value of any signs, up to a blank or a quote, without the full stop of its sentence.
+_ANY_SIGNS = r"([^\s\"'`<>「」\x1c-\x1f]{6,63}[^\s\"'`<>「」.,;:!?)\x1c-\x1f])"
+_AFTER = r"(?=[.,;:!?)\"'`*」]{0,3}(?:\s|$))"
+_USER = r"[\"'`*]{0,2}[\w.@\\-]{1,40}[\"'`*]{0,2}"
+#: A sign that joins no names, with capitals or digits on both sides: what the gate asks for, too.
+_SPRINKLED = r"[A-Z0-9][^\s]*[^A-Za-z0-9\s._/-][^\s]*[A-Z0-9]"
+_OPENS = r"(?:opens?|unlocks?|decrypts?|unzips?|logs?[ ]in|signs?[ ]in|(?:locked|protected|encrypted))"
+_HEADS = r"(?:credentials|creds|log-?ins?|zugangsdaten|identifiants|credenciales)"
+
+
+def _told(value: str) -> bool:
+    """Whether what is told is a password: chosen, of words that signs join, or of signs at random."""
+    return numbered_password(value) or worded_password(value) or _sprinkled(value)
+
+
+def _sprinkled(value: str) -> bool:
+    """Whether signs stand among the letters and digits of a value as by chance."""
+    mixed = has_digit(value) and value not in (value.lower(), value.upper()) and at_random(value)
+    told = re.search(_SPRINKLED, value) is not None and (jumbled(value) or mixed)
+    return told and "://" not in value and not value.startswith("ENC[") and named_password(value)
 
 
 def _digits(value: str) -> bool:
@@ -109,5 +134,76 @@ BESIDE: tuple[Role, ...] = (
     Role(
         "SECRET", ("cookie ", "_cookie="),
         rf"(?:[ ]-{{1,2}}(?:set)?cookie[ ]|_cookie=)[\"']?{VALUE}(?=[\"'\s]|$)", chosen_or_made,
+    ),
+    # of any signs, behind the word in a sentence
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[^\n\"'`]{{0,60}}?(?:[ ]|[は：][ ]?)[\"'`*“「]{{0,3}}{_ANY_SIGNS}{_AFTER}", _sprinkled,
+        gate=rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?[ :：`\"'*][^\s]*(?-i:{_SPRINKLED})",
+    ),
+    # who logs in with it, what opens with it, whose it is
+    Role(
+        "PASSWORD", ("log in as", "log on as", "login as", "sign in as", "sign on as", "logged in as"),
+        rf"\b(?:log|sign|logged)[ -]?(?:in|on)[ ]as[ ]{_USER}[ ](?:with|using|and|/)[ ](?:(?:the"
+        rf"[ ])?(?:pass\w{{0,6}}|pw)[ ])?"
+        rf"{MARK}{_ANY_SIGNS}{_AFTER}",
+        _told, gate=r"(?i)(?:log|sign|logged)[ -]?(?:in|on)[ ]as[ ]",
+    ),
+    Role(
+        "PASSWORD", ("open", "unlock", "decrypt", "unzip", "in with", "in by", "locked", "protected", "encrypted"),
+        rf"\b{_OPENS}[ ](?:it[ ])?(?:with|by|using)[ ]{MARK}{_ANY_SIGNS}{_AFTER}",
+        lambda value: (has_digit(value) and not value.islower() and numbered_password(value)) or _sprinkled(value),
+        gate=rf"(?i){_OPENS}[ ](?:it[ ])?(?:with|by|using)[ ][^\s]*[0-9]",
+    ),
+    Role(
+        "PASSWORD", tuple(_ACCOUNTS.split("|")),
+        rf"\b(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ](?:the[ ])?[\w -]{{1,40}}?(?:[ ](?:is|was)|:)[ ]"
+        rf"{MARK}{_ANY_SIGNS}{_AFTER}",
+        lambda value: has_digit(value) and _told(value),
+        gate=rf"(?i)(?:{_ACCOUNTS})[ ](?:on|at|for|of)[ ][^\n]*(?:[ ](?:is|was)|:)[ ][^\s]*[0-9]",
+    ),
+    Role(
+        "PASSWORD", ("credential", "creds", "login", "zugangsdaten", "identifiants", "credenciales"),
+        rf"{_HEADS}[,:][ ](?:are[ ])?(?:{_ACCOUNTS})[ ]?(?:and|with|/|,|:)[ ]?{MARK}{_ANY_SIGNS}{_AFTER}", _told,
+        gate=rf"(?i){_HEADS}[,:][ ](?:are[ ])?(?:{_ACCOUNTS})",
+    ),
+    Role(
+        "PASSWORD", ("user", "login"),
+        rf"\b(?:user(?:name)?|login)[ :=]{{1,2}}{_USER}[,;][ ](?:pass(?:word)?|pwd|pw)[ :=]{{1,2}}"
+        rf"{MARK}{_ANY_SIGNS}{_AFTER}",
+        _told, gate=r"(?i)(?:user(?:name)?|login)[ :=][^\n]*[,;][ ](?:pass|pwd|pw)",
+    ),
+    # below the heading and the user
+    Role(
+        "PASSWORD", ("credential", "creds", "login", "log-in", "zugangsdaten", "identifiants", "credenciales"),
+        rf"{_HEADS}(?:</\w{{1,10}}>)?[:*_#= \t]{{0,6}}\r?\n(?:[ \t]*\r?\n)?[\w.@-]{{1,40}}[ \t]*"
+        rf"\r?\n([^\s\"'`<>]{{6,64}})[ \t\r]*$",
+        lambda value: (has_digit(value) and chosen_password(value)) or _sprinkled(value),
+        gate=rf"(?im){_HEADS}(?:</[a-z0-9_]+>)?[:*_#= \t]*\r?\n(?:[ \t]*\r?\n)?[A-Za-z0-9_.@-]+[ \t]*\r?\n[^\s]{{6}}",
+    ),
+    # asked and told: a hint how it is spelt, an answer to a question, a code of digits
+    Role(
+        "PASSWORD", ("one word", "lower case", "lowercase", "no spaces", "all caps", "without spaces"),
+        rf"(?:^|[\s\"'`(]){_ANY_SIGNS},[ ](?:all[ ])?(?:one[ ]word|lower[ ]?case|no[ ]spaces|all"
+        rf"[ ]caps|without[ ]spaces)",
+        lambda value: has_digit(value) and _told(value),
+        gate=r"(?i)[0-9][^\s]*,[ ](?:all[ ])?(?:one[ ]word|lower[ ]?case|no[ ]spaces|all[ ]caps|without[ ]spaces)",
+    ),
+    Role(
+        "PASSWORD", ("security question", "secret question", "sicherheitsfrage", "pregunta de seguridad"),
+        r"(?:(?:security|secret)[ ]question|sicherheitsfrage|pregunta[ ]de[ ]seguridad)[^\n]{0,100}?"
+        rf"(?:answer|antwort|respuesta)[ ]?(?:is|:|=)[ ]{MARK}{_ANY_SIGNS}{_AFTER}",
+        named_password,
+    ),
+    Role(
+        "PASSWORD", (*ENDS_ANCHORS,),
+        rf"{ENDS}[^\n?]{{0,60}}\?[ ](?:[–—-][ ])?{MARK}{_ANY_SIGNS}"
+        rf"{_AFTER}", lambda value: has_digit(value) and _told(value),
+        gate=rf"(?i)(?:{ENDING}|pass)[^\n]*\?[ ][^\n]*[0-9]",
+    ),
+    Role(
+        "PIN", ("code ",),
+        r"\b(?:alarm|door|gate|safe|garage|locker|lockbox|keypad|entry|gym|shed)[ ]code[ ](\d{4,8})(?![\w.:-]*\d)",
+        lambda value: len(set(value)) > 2,
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from capibara_assets.executions.secrets.roles.beside import BESIDE
 from capibara_assets.executions.secrets.roles.consoles import CONSOLES
 from capibara_assets.executions.secrets.roles.forms import FORMS
 from capibara_assets.executions.secrets.roles.handed import HANDED
+from capibara_assets.executions.secrets.roles.keys import KEYS
 from capibara_assets.executions.secrets.roles.named import NAMED
 from capibara_assets.executions.secrets.roles.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.roles.pieces import PIECES
@@ -26,6 +27,7 @@ EVERY_ROLE: tuple[Role, ...] = (
     *CONSOLES,
     *FORMS,
     *HANDED,
+    *KEYS,
     *PIECES,
     *PLACES,
     *POSITIONAL,

@@ -1,10 +1,12 @@
 """Secrets by their place alone (behind a user, a verb or a keyword), and passwords by nothing but their shape."""
 
-from capibara_assets.executions.secrets.characters import has_digit
+from capibara_assets.executions.secrets.characters import has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
     credential,
+    filled_in,
+    joined_words,
     named_password,
     shell_password,
     signed_password,
@@ -23,6 +25,23 @@ _DEVICE = (
     "|sharedsecret|requirepass|masterauth|authentication-key"
 )
 _DEVICE_ANCHORS = (*(word for word in _DEVICE.split("|") if "?" not in word), "bindpw", "bind-pw")
+
+#: What makes or changes an account, with its name and its password behind it.
+_ACCOUNTS = r"(?:users?|admins?|accounts?|members?|operators?|jaas|subscribers?|mailbox)[:_ -]"
+_ACCOUNTS += r"(?:add|create|new|useradd|adduser|register|passwd|insert)"
+_REGISTERS = r"(?:\w+ctl|prosodyctl|ejabberdctl|doveadm|xmpp\w*)[ ](?:register|adduser|passwd)"
+#: Programs that encrypt, whose flag of one letter takes a passphrase.
+_ENCRYPTS = (
+    r"(?:cc(?:rypt|encrypt|decrypt|at)|aescrypt|mcrypt|steghide|stegseek|outguess|msoffcrypto-tool|veracrypt|tcplay"
+    r"|truecrypt|enpass|bcrypt|scrypt|openstego|zpaq|pdftk|pdfcpu|mutool)"
+)
+_KEEPS_LOGIN = r"[^\s|]{0,80}?(?:login|auth|cred|pass|secret|htdigest|digest)"
+_SHELL_NAME = r"\w{0,40}?(?:pass(?:w(?:or)?d|phrase)?|pwd|pw|secret|token|key)"
+
+
+def _worded(value: str) -> bool:
+    """Whether a word of a shell is a password, of words alone, too."""
+    return shell_password(value) or joined_words(value) or jumbled(value)
 
 
 def _literal(value: str) -> bool:
@@ -122,6 +141,72 @@ POSITIONAL: tuple[Role, ...] = (
     Role(
         "PASSWORD", (" -u ", " --user"),
         r"[ ](?:-U|--user(?:name)?)[ =]?[\"'](?:[\w.-]{1,30}[\\/])?[\w.-]{1,40}%([^\s\"']{6,64})[\"']",
+        named_password,
+    ),
+    # behind the user's name, and a host's, for what makes an account
+    Role(
+        "PASSWORD", ("user", "admin", "account", "member", "operator", "jaas",
+         "subscriber", "mailbox", "register", "passwd"),
+        rf"\b(?:{_ACCOUNTS}|{_REGISTERS})[ ]++(?:{_USER}[ ]++){{1,2}}[\"']?([^\s\"'`<>|;-][^\s\"'`<>|;]{{5,64}})"
+        r"(?=[\"']?(?:[ \t\r]|$))",
+        _worded,
+    ),
+    # piped through several programs; told to printf apart from its format
+    Role(
+        "PASSWORD", ("echo ", "printf ", "yes "),
+        rf"\b(?:echo|printf|yes)[ ]++(?:-\w[ ]++|[\"']%s(?:\\n)?[\"'][ ]++){{0,2}}[\"']?{WORD}[\"']?[ ]*+\|"
+        r"(?:[^\n|]{0,40}\|){0,2}[^\n|]{0,80}?(?:passw|load-key|luks|geli|bioctl|crypt|unlock|kinit|register|--stdin)",
+        _worded, gate=r"(?i)(?:echo|printf|yes)[ ][^\n|]*\|[^\n]*(?:passw|load-key|luks|geli|bioctl|crypt|unlock|kinit"
+        r"|register|--stdin)",
+    ),
+    Role(
+        "PASSWORD", ("printf ",),
+        rf"\bprintf[ ]++[\"'](?:[\w.@-]{{1,40}}:(?:[\w. -]{{1,40}}:)?|[\w.@-]{{1,40}}\\n)%s(?:\\n)?[\"'][ ]++[\"']?"
+        rf"{WORD}[\"']?(?=[ )]*(?:[|>)]|$))",
+        named_password,
+    ),
+    Role(
+        "PASSWORD", ("printf ",),
+        rf"\bprintf[ ]++[\"']%s(?:\\n|:)%s(?:\\n)?[\"'][ ]++[\"']?{_USER}[\"']?[ ]++[\"']?{WORD}"
+        rf"(?=[\"']?[ ]*>{{1,2}}[ ]*{_KEEPS_LOGIN}|[\"']?[ ]*\))",
+        named_password,
+    ),
+    # a line of a file of logins that a command appends; what a history is cleaned of
+    Role(
+        "PASSWORD", ("echo ", "printf "),
+        r"\b(?:echo|printf)[ ]++[\"'][\w.*-]{1,80}:(?:\d{2,5}|\*):[\w.*-]{1,60}:[\w.@-]{1,60}:([^\s\"':]{6,64})"
+        r"(?:\\n)?[\"']",
+        named_password,
+    ),
+    Role("SECRET", ("==>",), r"(?:^|[\"'\s])(?![=#/])([^\s\"'=]{8,200}={0,2})==>", _made),
+    # digests that let in like a password
+    Role(
+        "PASSWORD_HASH", (" -h", "/pth:", "/ntlm:", "/rc4:", "nt-hash"),
+        r"(?:[ ]-hashes[ =]|[ ]-H[ ]|/(?:pth|ntlm|rc4):|--pw-nt-hash[ ])[\"']?((?:[0-9a-f]{32})?:?[0-9a-f]{32})(?!\w)",
+        filled_in,
+    ),
+    # a passphrase of what encrypts
+    Role(
+        "PASSWORD", ("crypt", "ccat", "steg", "outguess", "tcplay", "zpaq", "pdf", "mutool", "enpass"),
+        rf"\b{_ENCRYPTS}\b[^\n|;]{{0,80}}?[ ]-{{1,2}}(?:[kKpP]|sf[ ]\S{{1,60}}[ ]-p|pass\w{{0,8}}|key|opw|upw)"
+        rf"[ =]?[\"']?{WORD}",
+        _worded,
+    ),
+    Role(
+        "PASSWORD", ("-encrypt ",), rf"\b(?:qpdf|mutool|pdf\w+)[ ][^\n|;]{{0,80}}?--encrypt[ ]++[\"']?{WORD}", _worded,
+    ),
+    Role(
+        "PASSWORD", ("server:", "ext:"), r":[psgk]?(?:server|ext):[\w.@-]{1,40}:([^\s@:/\"']{6,64})@", named_password,
+    ),
+    # an edit of the place that holds it; a variable of a shell or a notebook
+    Role(
+        "PASSWORD", ("pass", "pwd", "secret", "token"),
+        rf"[ ]-u[ ]++[\"'][^\n]{{0,120}}?(?:passw\w{{0,3}}|pwd|secret|token)[\"'][ ]++-v[ ]++[\"']?{WORD}", _worded,
+    ),
+    Role(
+        "PASSWORD", ("set_env ", "%env ", "setenv ", "setx ", "set -"),
+        rf"(?:^%(?:set_)?env|\bsetenv|\bsetx|\bset[ ]-[xgUL]{{1,4}})[ ]++{_SHELL_NAME}[ =]++[\"']?{WORD}"
+        r"(?=[\"']?[ \t]*+(?:$|[;&/]))",
         named_password,
     ),
 )  # fmt: skip

@@ -17,7 +17,10 @@ Span = tuple[int, int]
 _KEYS = "api|access|auth|private|signing|license"
 _SECRETS = rf"(?:secret|token|(?:{_KEYS})[_ -]?key)"
 SECRETS_ANCHORS = ("secret", "token", *(f"{of}{gap}key" for of in _KEYS.split("|") for gap in ("", *" _-")))
-_PASSWORD_NAME = re.compile(rf"[\w .-]*?{ENDS}", re.IGNORECASE)
+#: What is said of a password behind its name, in a column.
+_STATE = r"_(?:plain|clear|raw|old|new|temp)\w{0,8}"
+_PASSWORDS = rf"(?:{ENDS}|(?:passw(?:or)?d|pass|pwd){_STATE}(?![\w.-]))"
+_PASSWORD_NAME = re.compile(rf"[\w .-]*?{_PASSWORDS}", re.IGNORECASE)
 _SECRET_NAME = re.compile(rf"[\w .-]*?{_SECRETS}", re.IGNORECASE)
 _NAME = re.compile(r"(?=[^\n]{0,40}$)[\w.-]*(?: [\w.-]+){0,2}")  # more words are a sentence or code
 _LINES = frozenset("-+|=: \t_*┌┬┐├┼┤└┴┘─│╞╪╡━┃╇┡┩┏┳┓")  # what a line between rows is drawn with
@@ -149,8 +152,8 @@ def _tables() -> Iterator[Role]:
         (
             "PASSWORD",
             ENDS_ANCHORS,
-            ENDS,
-            rf"(?:{ENDING}|pass)",
+            _PASSWORDS,
+            rf"(?:{ENDING}|pass)(?:{_STATE})?",
             "|".join((*ENDS_ANCHORS, *sorted({word[:3] for word in FOREIGN_ANCHORS}))),
             _PASSWORD_NAME,
             _password,

@@ -68,3 +68,41 @@ def test_what_stands_beside(template: str, value: str) -> None:
 )
 def test_what_only_resembles_them_stays(text: str) -> None:
     assert redact_text(text) == text
+
+
+MORE = {
+    "any signs": ("The password of the archive is {} for now.", "kUu=U1qbGT^9:E4h"),
+    "in Japanese": ("サーバーのパスワードは {} です", "lhS6GYn=mr9T2Z"),
+    "who signs in": ("To see it, sign in as `ann` with `{}`.", "lantern-nutmeg-lizard-gadget"),
+    "what opens": ("The vault unlocks with {}; ask Ann.", "kUu=U1qbGT^9:E4h"),
+    "whose it is": ("Noted: root on the old switch is {}", "stirrup+1984"),
+    "first credentials": ("It still has its first credentials, admin and {}.", "Thicket_Coral31"),
+    "beside a user": ("Handover: user ann, pass {}, port 5432.", "canyon-barley-beacon-cinder"),
+    "below a heading": ("Zugangsdaten:\nann\n{}", "walnut4711Pfad"),
+    "how it is spelt": ("{}, all lower case", "baobei.cachoeira900"),
+    "an answer": ("Security question: first street. Answer: {}", "Arsenal1910"),
+    "a question": ("What was the root password again? – {}", "1890Ventana"),
+    "a code of a door": ("garage code {} then the bell", "0617"),
+}
+
+
+@pytest.mark.parametrize(("template", "value"), MORE.values(), ids=MORE)
+def test_told_in_a_sentence(template: str, value: str) -> None:
+    covered_whole(template, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "smtp_password: ENC[AES256_GCM,data:PYxqtUgCZ+yfio6Hgrwo29me,iv:q1,tag:zz,type:str]",
+        "The password is checked by validate_password(user, value).",
+        "To see it, sign in as `ann` with the key of your team.",
+        "The archive opens with tar 1.34 or later.",
+        "The disk is encrypted with AES-256.",
+        "root on the old switch is disabled since 2019",
+        "Security question: first street. See the wiki.",
+        "error code 4711 then a reset",
+    ],
+)
+def test_sentences_without_a_secret_stay(text: str) -> None:
+    assert redact_text(text) == text

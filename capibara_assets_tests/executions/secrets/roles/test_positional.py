@@ -105,3 +105,49 @@ def test_no_shape_of_generated_passwords_hides_them(shape: str, least: float) ->
 )
 def test_names_words_and_templates_are_no_passwords(name: str) -> None:
     assert not chosen_password(name)
+
+
+COMMANDS = {
+    "an account behind a host": ("ejabberdctl register ann chat.example.org {}", "oboe-willow-bramble-ember"),
+    "an account of a broker": ("$ emqxctl admins add ann '{}'", "1818Tulipe"),
+    "through several programs": ("yes '{}' | head -2 | smbpasswd -s -a ann", "rocket-gadget-coral-tundra"),
+    "a pool that is unlocked": ("echo '{}' | zfs load-key tank/home", "igloo-puddle-harbor-lizard"),
+    "apart from its format": ("printf 'ann:Realm:%s' '{}' | md5sum", "nMBgLY0jAayFFXKF"),
+    "two lines of a file": ("printf '%s\\n%s\\n' ann '{}' > /etc/vpn/auth.txt", "nectar-beacon-hammock"),
+    "a line that is appended": ('echo "db.example.org:5432:*:ann:{}" >> ~/.pgpass', "JLQmBDuY4sJzMHuUOe"),
+    "a history that is cleaned": ("echo '{}==>REMOVED' >> replace.txt", "HgbvNRlXZZPUrujDRI3J0Wc5"),
+    "a digest that lets in": ("evil-winrm -i 10.0.0.7 -u ann -H {}", "bcced7bf6071e6951ec428265036ad26"),
+    "what encrypts": ("steghide embed -cf a.jpg -ef b.txt -p {}", "1208Farfalla"),
+    "a document": ("qpdf --encrypt '{}' '' 256 -- in.pdf out.pdf", "pillow-puddle-indigo-violin"),
+    "a root of CVS": ("cvs -d :pserver:ann:{}@cvs.example.org:/root login", "kPbbDeMfaiHV"),
+    "an edit": ("xmlstarlet ed -u '//server/@password' -v '{}' a.xml", "hirondelle.morze751"),
+    "a variable of a notebook": ("%env MAIL_PASSWORD={}", "JulmnsoosVXjaogs"),
+    "a variable of csh": ("setenv MAIL_PW {}", "Thicket_Coral31"),
+}
+
+
+@pytest.mark.parametrize(("template", "value"), COMMANDS.values(), ids=COMMANDS)
+def test_arguments_of_commands(template: str, value: str) -> None:
+    covered_whole(template, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ shopctl users add ann --role admin",
+        "yes | head -2 | smbpasswd -h",
+        "echo 'done' | tee log.txt",
+        "printf '%s\\n%s\\n' first second > list.txt",
+        "printf 'total:%d' 12",
+        "echo 'db.example.org:5432:open' >> hosts.txt",
+        "ab -n 100 -H Accept:text/html http://localhost/",
+        "steghide info a.jpg",
+        "qpdf --check in.pdf",
+        ":pserver:anonymous@cvs.example.org:/root",
+        "xmlstarlet ed -u '//server/@port' -v '8080' a.xml",
+        "%env MAIL_HOST=smtp.example.org",
+        "setenv EDITOR vim",
+    ],
+)
+def test_arguments_that_are_no_secrets_stay(text: str) -> None:
+    assert redact_text(text) == text
