@@ -20,6 +20,7 @@ from capibara_assets.lineage.checkpoints import has_checkpoints, searched_checkp
 from capibara_assets.lineage.history import objects, stored_texts, text_columns
 from capibara_assets.lineage.traces import readings
 from capibara_assets.processes.progress import tracked
+from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.mirror import file_system
 from capibara_assets.storage.store import ArtifactStore
 
@@ -40,11 +41,11 @@ def require_unshaped(files: Iterable[Path]) -> None:
     """Check JSON files of strangers before they are published: no export passes that finds such a value later.
 
     Raises:
-        InputError: one holds a value with a provider's precise shape; it is not shown.
+        InputError: one holds a value with a provider's precise shape, not shown here; or is too large for a document.
     """
     for file in files:
         if file.suffix == ".json" and file.is_file():
-            kinds = sorted({secret.kind for secret in find_shaped(file.read_bytes().decode("utf-8", "replace"))})
+            kinds = sorted({secret.kind for secret in find_shaped(read_document(file).decode("utf-8", "replace"))})
             if kinds:
                 raise InputError(
                     f"{file} holds what has the shape of a secret ({', '.join(kinds)}), which no export would pass: "

@@ -54,11 +54,12 @@ def voter() -> None:
 @shows_progress("handing in")
 def submit(place: str, digest: str, name: str, key: Path, adapter: Path, as_json: bool) -> None:
     """Submit the LoRA adapter in a folder, signed; the first one before the deadline counts."""
+    from capibara_assets.consensus.rounds.messages import SUBMITTED
     from capibara_assets.consensus.rounds.taking_part import key_of
     from capibara_assets.consensus.rounds.taking_part import submit as hand_in
     from capibara_assets.lineage.secret_scan import require_unshaped
 
-    require_unshaped(adapter / name for name in ("adapter_config.json", "manifest.json"))
+    require_unshaped(adapter / name for name in SUBMITTED)
     with _opened(place, digest) as (box, _):
         message = hand_in(box, name, key_of(box.terms, name, key), adapter)
     told = f"{name}: handed in as {message.head.name}; the deadline is {box.terms.deadline}"

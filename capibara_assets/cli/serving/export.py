@@ -85,6 +85,7 @@ def _facts(
     owed = attribution(_examples(store, experts, [*COLUMNS, "split"]))
     elsewhere = sorted(domain for domain, artifact in experts.items() if not dataset_of(artifact))
     base_licence = _base_licence(base_path)
+    known = [*owed.licences, *([] if base_licence == NOT_STATED else [base_licence])]
     decisions = {domain: _decision(store, domain, one.digest) for domain, one in experts.items()}
     stated = parts.promotion["domains"]
     promoted = store.latest("promoted_model", None)
@@ -95,13 +96,7 @@ def _facts(
         base_name=parts.base_name,
         base_digest=parts.base_digest,
         base_licence=base_licence,
-        licence=hub_licences(
-            [
-                *owed.licences,
-                *([] if base_licence == NOT_STATED else [base_licence]),
-                *([NONE_STATED] * bool(elsewhere)),
-            ]
-        ),
+        licence=hub_licences([*known, NONE_STATED] if elsewhere else known),
         licences=owed.licences,
         credits=owed.credits,
         examples=owed.examples,

@@ -177,9 +177,8 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
                 rest = {key: ballot for key, ballot in ballots.items() if key != one.key}
-                sound, lost = (
-                    [b for key, b in rest.items() if (first[at, key] is None) is fit] for fit in (True, False)
-                )
+                sound = [ballot for key, ballot in rest.items() if first[at, key] is None]
+                lost = [ballot for key, ballot in rest.items() if first[at, key] is not None]
                 doubt = unsettled(own, others) or disputed(own, others, weaker) or contradicted(own, sound, lost)
             said, gives = one.statement.split(f"{one.name}(")[0], returned(one.code, one.language)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)

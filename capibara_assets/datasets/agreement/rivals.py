@@ -8,10 +8,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from capibara_assets.datasets.agreement.common import Arguments
 from capibara_assets.datasets.agreement.drawn import drawn, edges
+from capibara_assets.datasets.agreement.fitted import Asked
 from capibara_assets.datasets.agreement.inputs import arguments_of, changed
 from capibara_assets.datasets.agreement.probes import probe, told
 from capibara_assets.datasets.agreement.votes import Ballot, contradicted
@@ -28,6 +28,7 @@ RIVALLED = "another recorded answer to its task gives something else on some inp
 _NEAR, _DRAWN, _EDGES = 24, 24, 12
 _FEWEST_WORDS = 5  # of a task that two answers may share by chance
 _MOST = 8  # answers to one task that are compared
+_CALLS = 8  # of their tests that are run
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def without_rivals(
         for one in group:
             end = next(ends, None)
             if end and end[0] is not None and end[0].ok and (answers := told(end[0].shown)) is not None:
-                ballots[one.at] = _ballot(made[one.at].language, answers.given, given)
+                ballots[one.at] = given.ballot(made[one.at].language, answers.given)
         for at, own in ballots.items():
             if contradicted(own, [other for i, other in ballots.items() if i != at]) is not None:
                 made[at] = replace(made[at], lacking=made[at].lacking or RIVALLED)
@@ -96,22 +97,17 @@ def _rival(at: int, one: ExampleCandidate) -> _Rival | None:
     return _Rival(at, name, tuple(filter(None, read)), cases(test))
 
 
-def _inputs(group: Sequence[_Rival]) -> tuple[list[Arguments], ...]:
+def _inputs(group: Sequence[_Rival]) -> Asked:
     """What their tests call them with, inputs near that, drawn anew, and at edges; of one number of arguments."""
     called = {repr(arguments): arguments for one in group for arguments in one.asked}
     width = Counter(map(len, called.values())).most_common(1)[0][0]
-    known = [arguments for arguments in called.values() if len(arguments) == width][:_MOST]
+    known = [arguments for arguments in called.values() if len(arguments) == width][:_CALLS]
     seed = repr(known)
-    return known, changed(known, seed, _NEAR), drawn(known, seed, _DRAWN), edges(known, _EDGES)
+    near = [*known, *changed(known, seed, _NEAR)]
+    return Asked([], [], (near, drawn(known, seed, _DRAWN), edges(known, _EDGES)))
 
 
-def _trial(one: ExampleCandidate, rival: _Rival, given: Sequence[Sequence[Arguments]]) -> Trial:
-    cell = probe(one.language, rival.name, [], [], [arguments for kind in given for arguments in kind])
+def _trial(one: ExampleCandidate, rival: _Rival, given: Asked) -> Trial:
+    cell = probe(one.language, rival.name, [], [], [arguments for kind in given.others for arguments in kind])
     session = section(one.prompt, SESSION)
     return Trial(one.language, (shown_cells(one.language, session, one.answer, cell),))
-
-
-def _ballot(language: str, results: Sequence[str | None], given: Sequence[Sequence[Arguments]]) -> Ballot:
-    rest = iter(results)
-    known, near, far, edge = (tuple(islice(rest, len(kind))) for kind in given)
-    return Ballot(language, known + near, far, edge)

@@ -102,10 +102,9 @@ class _Reader:
             kind, text = self.tokens[at]
             if kind == "text" and len(text) > _INSIDE and "(" in text:
                 yield from _Reader.of(_content(text)).cases()
-            if kind == "name" and self._assigned(at):
-                pass
-            elif kind == "name" and (self._is(at + 1, "(") or text in self.names):
-                yield from self._called(at)
+            if kind == "name":
+                if not self._assigned(at) and (self._is(at + 1, "(") or text in self.names):
+                    yield from self._called(at)
             elif compared and (kind in ("number", "text") or text in _BRACKETS):
                 yield from self._reversed(at)
             at += 1

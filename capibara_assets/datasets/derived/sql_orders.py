@@ -45,7 +45,7 @@ def windows_turned(code: str, *, descending: bool) -> str | None:
 
 
 def _is_by_place(window: exp.Window) -> bool:
-    """Whether a window takes rows by their places; one of a name may be that of a function which does."""
+    """Whether a window takes rows by their places; one with a name is judged by its own frame alone."""
     frame = window.args.get("spec")
     rows = frame is not None and str(frame.args.get("kind") or "").upper() == "ROWS"
     return rows or (frame is None and isinstance(window.this, _BY_PLACE))

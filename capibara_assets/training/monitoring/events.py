@@ -70,6 +70,8 @@ def why_no_event(event: Mapping[str, Any]) -> str | None:
 
     Exporters copy step and time as they are, and take other numbers for float64.
     """
+    if "run" in event and (missing := [name for name in ("attempt", "event", "step", "time") if name not in event]):
+        return f"it has no {missing[0]}"
     for name in ("step", "attempt"):
         if name in event and (type(event[name]) is not int or not 0 <= event[name] <= _LAST_EXACT):
             return f"{name} is {_said(event[name])}, expected a whole number up to {_LAST_EXACT:,}"

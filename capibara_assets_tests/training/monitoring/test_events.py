@@ -46,3 +46,12 @@ def test_a_log_that_somebody_changed_is_told_before_it_is_exported(
     (tmp_path / "events.jsonl").write_text(f"{json.dumps(sound)}\n{json.dumps(sound | values)}\n")
     with pytest.raises(InputError, match=f"event 2: {says}"):
         find_logs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["attempt", "event", "step", "time"])
+def test_an_event_that_lacks_what_all_have_is_told_too(name: str, tmp_path: Path) -> None:
+    sound = {"run": "r", "attempt": 1, "step": 1, "event": "step", "time": 5.5, "loss": 2.5}
+    lacking = {key: value for key, value in sound.items() if key != name}
+    (tmp_path / "events.jsonl").write_text(f"{json.dumps(sound)}\n{json.dumps(lacking)}\n")
+    with pytest.raises(InputError, match=f"event 2: it has no {name}"):
+        find_logs(tmp_path)

@@ -196,7 +196,7 @@ BESIDE: tuple[Role, ...] = (
         named_password,
     ),
     Role(
-        "PASSWORD", (*ENDS_ANCHORS,),
+        "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[^\n?]{{0,60}}\?[ ](?:[–—-][ ])?{MARK}{_ANY_SIGNS}"
         rf"{_AFTER}", lambda value: has_digit(value) and _told(value),
         gate=rf"(?i)(?:{ENDING}|pass)[^\n]*\?[ ][^\n]*[0-9]",
