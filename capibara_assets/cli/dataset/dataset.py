@@ -114,7 +114,7 @@ def import_files(
         return
     with _inputs(deployment) as inputs, import_lock(inputs.store.work_dir("imported_examples", domain, "imports")):
         before = Imported.empty() if replace else read_imported(inputs, where)
-        fresh = new_files(before, wanted)
+        fresh = new_files(before, wanted, tenant)
         new = _incoming(deployment, where, fresh, licence, source, tenant)
         imported = _joined(where, before, others_of(inputs, where), new, _recipe(deployment))
         report |= {"domain": domain, "known_files": len(wanted) - len(fresh)} | counts_of(deployment, new, imported)

@@ -65,8 +65,11 @@ def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str
     A voter without a key cast no ballot that counts: nobody spoke in its name.
     """
     stated = {voter.name: voter.public_key for voter in certificate.voters}
-    problems = [f"{name}: its key is {stated.get(name)}, not {key}" for name, key in sorted(known.items())
-                if name not in stated or stated[name] not in (None, key)]  # fmt: skip
+    problems = [f"{name}: its key is {stated[name]}, not {key}" for name, key in sorted(known.items())
+                if stated.get(name) not in (None, key)]  # fmt: skip
+    if strangers := sorted(known.keys() - stated.keys()):
+        problems.append(f"{', '.join(strangers)}: registered, but no voter of this vote: left out of it, or registered "
+                        "later (then give the keys as they were before the vote)")  # fmt: skip
     settled = certificate.context.get(REGISTERED)
     if settled and stated.keys() <= known.keys() and registry_digest(known, stated) != settled:
         problems.append("the keys given are not those that were registered before the vote: its election names others")

@@ -357,20 +357,24 @@ def _redact_across(conversations: Sequence[list[Message]]) -> list[int]:
     return counts
 
 
-def new_files(before: Imported, files: Sequence[Wanted]) -> list[Wanted]:
+def new_files(before: Imported, files: Sequence[Wanted], tenant: str | None = None) -> list[Wanted]:
     """The files that are not imported yet, each once.
 
+    Args:
+        tenant: owner that is stated for the files; None: nothing is stated, known files keep theirs.
+
     Raises:
-        InputError: a file is given, or was imported, for another split.
+        InputError: a file is given, or was imported, for another split or tenant.
     """
-    columns = before.lines.select("file_digest", "wanted_split", "file").unique().iter_rows()
-    there = {digest: (split, name) for digest, split, name in columns}
+    columns = before.lines.select("file_digest", "wanted_split", "file", "tenant").unique().iter_rows()
+    there = {digest: (split, name, owner) for digest, split, name, owner in columns}
     new: dict[str, Wanted] = {}
     for file, split in files:
-        if file.digest in there and there[file.digest][0] != split:
-            was, name = there[file.digest]
+        was, name, owner = there.get(file.digest, (split, file.name, tenant))
+        if was != split or (tenant is not None and owner != tenant):
+            how = f"{f'for {was}' if was else 'split by group'}, {f'of tenant {owner}' if owner else 'of no tenant'}"
             raise InputError(
-                f"{file.name} is imported already (as {name}, {f'for {was}' if was else 'split by group'}): remove it "
+                f"{file.name} is imported already (as {name}, {how}): remove it "
                 f"first with `capibara dataset remove {file.digest[:12]}`, or use --replace"
             )
         if file.digest in new and new[file.digest][1] != split:

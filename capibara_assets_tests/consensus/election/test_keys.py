@@ -206,7 +206,7 @@ def test_a_registry_that_is_not_that_of_the_vote_is_refused(vote: Vote, keys: Vo
     for registry, words in (
         ({**keys.registry, "voter-1": other}, "voter-1: its key is"),
         ({**keys.registry, "voter-1": other}, "its election names others"),
-        ({**keys.registry, "voter-9": other}, "voter-9: its key is None"),
+        ({**keys.registry, "voter-9": other}, "voter-9: registered, but no voter of this vote"),
         ({"voter-1": keys.registry["voter-0"]}, "voter-1: its key is"),
     ):
         problems = verify_certificate(certificate, keys=registry).problems

@@ -310,6 +310,18 @@ def test_a_known_file_is_not_new_and_keeps_its_split(files: Files):
     assert new_files(imported, [(other, "test"), (other, "test")]) == [(other, "test")]
 
 
+def test_a_known_file_keeps_its_tenant_and_says_so(files: Files):
+    """It would train for the wrong tenant while the command reports success."""
+    imported = files.add([pair_of(1)])
+    file = read_examples(files.folder / "a.jsonl")
+    with pytest.raises(InputError, match=r"imported already .*of no tenant.*dataset remove"):
+        new_files(imported, [(file, None)], "acme")
+    owned = files.add([pair_of(1)], tenant="acme")
+    assert new_files(owned, [(file, None)], "acme") == new_files(owned, [(file, None)]) == []
+    with pytest.raises(InputError, match=r"of tenant acme"):
+        new_files(owned, [(file, None)], "umbrella")
+
+
 def test_the_digest_does_not_depend_on_the_place_of_the_file(files: Files, tmp_path: Path):
     here = files.add([pair_of(n) for n in range(20)])
     (tmp_path / "elsewhere").mkdir()
