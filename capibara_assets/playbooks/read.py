@@ -96,7 +96,7 @@ def _tables(files: list[ScannedFile], redact: Redact, redact_name: Redact) -> Pl
         row.quarantine_id: row
         for file in fresh
         for each in rejected[file.path]
-        for row in [quarantined_row(file, each, redact)]
+        for row in [quarantined_row(file, each, redact=redact, redact_name=redact_name)]
     }
     return Playbooks(
         bullets=table(Bullet, (row for of_file in rows.values() for row in of_file)),

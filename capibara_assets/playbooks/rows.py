@@ -11,7 +11,10 @@ from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, well_f
 from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
+_DETAIL = 1_000  # characters of what is wrong with a quarantined entry
 _SHOWN = 65_536  # characters of a quarantined entry
+_SEARCHED = 4 * _SHOWN  # of which secrets are searched
+_CUT = 32_768  # before the end of what is searched: no secret that is cut there is longer
 _ENOUGH = 2  # points that make a domain
 _NO_WORD = r"(?!)"
 # a strong word names the domain and suffices alone; weak words suffice in pairs; a domain without an entry is named by
@@ -76,7 +79,7 @@ def bullet_row(
         tags=tags,
         evidence=[redact(reference) for reference in raw.evidence],
         domains=domains_of(section, tags, f"{raw.title or ''}\n{content}"),
-        status=raw.status,
+        status=redact(raw.status),
         replaces=replaces and redact_name(replaces),
         created_at=raw.created_at,
         updated_at=raw.updated_at,
@@ -86,19 +89,32 @@ def bullet_row(
     )
 
 
-def quarantined_row(file: ScannedFile, rejected: Rejected, redact: Redact) -> QuarantinedBullet:
-    """The quarantine row of an entry that is no valid bullet."""
-    locator, reason = well_formed(rejected.locator), well_formed(rejected.reason)
+def quarantined_row(file: ScannedFile, rejected: Rejected, *, redact: Redact, redact_name: Redact) -> QuarantinedBullet:
+    """The quarantine row of an entry that is no valid bullet; its id and the key that a reason names are names."""
+    locator, reason = (redact_name(well_formed(text)) for text in (rejected.locator, rejected.reason))
     identity = [file.path, rejected.line, locator, reason]
+    detail, text = _shown(rejected, redact)
     return QuarantinedBullet(
         quarantine_id=sha256_bytes(canonical_json(identity))[:32],
         file=file.shown,
         line=rejected.line,
         locator=locator,
         reason=reason,
-        detail=redact(well_formed(rejected.detail)),
-        text=redact(well_formed(rejected.text[:_SHOWN])),
+        detail=detail,
+        text=text,
     )
+
+
+def _shown(rejected: Rejected, redact: Redact) -> tuple[str, str]:
+    """Detail and text of an entry, redacted as one, so that what the text tells is taken out of the detail; then cut.
+
+    Half of a token would not be known for one. Of a long text only the head is searched, without the end of that.
+    """
+    told = " ".join(well_formed(rejected.detail).splitlines())
+    searched = well_formed(rejected.text[:_SEARCHED])
+    detail, _, text = redact(f"{told}\n{searched}").partition("\n")
+    text = text if len(rejected.text) <= _SEARCHED else text[:-_CUT]
+    return detail[:_DETAIL], text[:_SHOWN]
 
 
 def file_row(file: ScannedFile, agent: str | None, *, repeat: bool, bullets: int, quarantined: int) -> PlaybookFile:

@@ -363,8 +363,10 @@ def _joined(
 
 
 def _named(imported: "Imported", name: str) -> set[str]:
-    columns = imported.lines.select("file_digest", "file").unique().iter_rows()
-    return {digest for digest, file in columns if file == name or (len(name) >= 6 and digest.startswith(name))}
+    from capibara_assets.executions.secrets.redact import redact_name
+
+    columns, stored = imported.lines.select("file_digest", "file").unique().iter_rows(), redact_name(name)
+    return {digest for digest, file in columns if file == stored or (len(name) >= 6 and digest.startswith(name))}
 
 
 def _listed(domain: Domain, digest: str, lines: "pl.DataFrame") -> dict[str, Any]:

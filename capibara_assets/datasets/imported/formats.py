@@ -1,5 +1,6 @@
 """Formats of imported examples: detects a record's format, and converts it to messages or names its fault."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -180,9 +181,9 @@ def _turn(turn: Any, where: str, role_field: str, content_field: str) -> Message
     if turn.get("tool_calls") or turn.get("function_call"):
         raise Fault("unsupported", f"{where} calls a tool: only text can be trained")
     weight = turn.get("weight", 1)
-    if not (weight is None or isinstance(weight, int | float)):
+    if not (weight is None or isinstance(weight, int | float)) or isinstance(weight, bool):
         raise Fault(f"type:{where}.weight", f"expected a number, found {json_type(weight)}")
-    if weight is not None and not weight > 0:  # NaN is none
+    if weight is not None and not 0 < weight < math.inf:  # NaN is none
         found = str(weight)[:40]
         raise Fault("unsupported", f"{where} has weight {found}: every assistant turn is trained; leave it out")
     return {"role": _ROLES[role.lower()], "content": _content(turn.get(content_field), f"{where}.{content_field}")}

@@ -37,7 +37,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets
-from capibara_assets.executions.secrets.redact import redact_sessions
+from capibara_assets.executions.secrets.redact import redact_name, redact_sessions, redacted_names
 from capibara_assets.executions.secrets.rules import find_secrets
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import table
@@ -115,10 +115,15 @@ def incoming(
 ) -> list[Incoming]:
     """The redacted examples of a file; the same secret has the same placeholder within an example.
 
+    The names of file, licence, source and tenant are redacted as names: different ones stay different.
+
     Args:
         also: personal data that is redacted as well, as in `redact_sessions`.
     """
     examples: list[Incoming] = []
+    stated_texts = {text for row in file.rows for text in (row.parsed.licence, row.parsed.source) if text}
+    plain = redacted_names([*stated_texts, *filter(None, (stated.licence, stated.source, stated.tenant)), file.name])
+    name, tenant = plain.get(file.name, file.name), stated.tenant and plain.get(stated.tenant, stated.tenant)
     for start in range(0, len(file.rows), _REDACTED_AT_ONCE):
         rows = file.rows[start : start + _REDACTED_AT_ONCE]
         languages = [_language(row.parsed.messages, row.parsed.language, domain) for row in rows]
@@ -127,19 +132,20 @@ def incoming(
         redacted = [_redacted(row.parsed.messages, session) for row, session in zip(rows, sessions, strict=True)]
         across = _redact_across(redacted)
         for row, language, messages, secrets, more in zip(rows, languages, redacted, counts, across, strict=True):
+            licence, source = row.parsed.licence or stated.licence, row.parsed.source or stated.source
             identity = ["imported", domain, messages]
             examples.append(
                 Incoming(
                     file_digest=file.digest,
-                    file=file.name,
+                    file=name,
                     line=row.line,
                     format=row.parsed.format,
                     messages=tuple(messages),
                     language=language,
                     split=split,
-                    licence=row.parsed.licence or stated.licence,
-                    source=row.parsed.source or stated.source,
-                    tenant=stated.tenant,
+                    licence=licence and plain.get(licence, licence),
+                    source=source and plain.get(source, source),
+                    tenant=tenant,
                     secrets=sum(secrets) + more,
                     example_id=sha256_bytes(canonical_json(identity))[:32],
                 )
@@ -367,11 +373,12 @@ def new_files(before: Imported, files: Sequence[Wanted], tenant: str | None = No
         InputError: a file is given, or was imported, for another split or tenant.
     """
     columns = before.lines.select("file_digest", "wanted_split", "file", "tenant").unique().iter_rows()
+    asked = tenant and redact_name(tenant)
     there = {digest: (split, name, owner) for digest, split, name, owner in columns}
     new: dict[str, Wanted] = {}
     for file, split in files:
-        was, name, owner = there.get(file.digest, (split, file.name, tenant))
-        if was != split or (tenant is not None and owner != tenant):
+        was, name, owner = there.get(file.digest, (split, file.name, asked))
+        if was != split or (asked is not None and owner != asked):
             how = f"{f'for {was}' if was else 'split by group'}, {f'of tenant {owner}' if owner else 'of no tenant'}"
             raise InputError(
                 f"{file.name} is imported already (as {name}, {how}): remove it "

@@ -195,7 +195,7 @@ def _timestamp(value: Any, now: datetime, flags: set[str]) -> datetime:
             moment = _from_unix(value)
             flags.add("numeric_timestamp")
     except (ValueError, OverflowError):
-        raise Fault("value:timestamp", f"no time: {str(value)[:64]!r}") from None
+        raise Fault("value:timestamp", f"no time: {str(value)!r}") from None
     if moment > now + FUTURE_TOLERANCE:
         raise Fault("future_timestamp", f"{moment.isoformat()} is after {now.isoformat()}")
     return moment

@@ -171,9 +171,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Fault(
-            f"duplicate_key:{SURROGATE.sub('?', twice)[:64]}", f"the key {twice[:64]!r} occurs twice in one object"
-        )
+        raise Fault(f"duplicate_key:{SURROGATE.sub('?', twice)}", f"the key {twice!r} occurs twice in one object")
     return unique
 
 

@@ -24,12 +24,13 @@ from capibara_assets.executions.formats.opening import lines_at, open_source
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.schema import Quarantined
-from capibara_assets.executions.secrets.redact import digest_key, keyed_digest, quarantine_text
+from capibara_assets.executions.secrets.redact import digest_key, keyed_digest, quarantine_text, redact_name
 from capibara_assets.storage.records import polars_schema
 
 _CHUNK_ROWS, _CHUNK = 512, 1 << 20  # executions and bytes of them that become a frame at once
 _HELD = 24 << 20  # bytes of executions that wait in memory for others of their partition
 _ROW = 200  # bytes of a row beside what it says
+_REASON = 200  # characters of a reason, which may name a key
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
@@ -306,7 +307,7 @@ def split_by_hash(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[i
 
 
 def quarantine_row(name: str, line: int, offset: int, fault: Fault, data: bytes) -> dict[str, Any]:
-    """One row of the quarantine, as a mapping; the text is redacted before it is cut to its limit."""
+    """One row of the quarantine, as a mapping; what it says is redacted before it is cut to its limit."""
     digest = keyed_digest(data)
     identity = f"{name}\n{line}\n{fault.reason}\n{fault.detail}\n{digest}".encode("utf-8", "surrogateescape")
     return {
@@ -314,7 +315,7 @@ def quarantine_row(name: str, line: int, offset: int, fault: Fault, data: bytes)
         "file": name,
         "line": line,
         "offset": offset,
-        "reason": fault.reason,
+        "reason": redact_name(fault.reason)[:_REASON],
         "detail": quarantine_text(fault.detail.encode("utf-8", "replace")),
         "text": quarantine_text(data),
         "digest": digest,

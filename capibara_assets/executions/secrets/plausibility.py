@@ -103,6 +103,7 @@ _MEMBER = re.compile(
     r"(?:[!?]*\.[A-Za-z_$]\w*)+[!?]*"
 )
 _PRODUCT = re.compile(r"[A-Za-z]{3,}/v?\d+(?:\.\d+)+")  # AppleWebKit/537.36
+_SIZED = re.compile(r"(?:[A-Z]+|[a-z]+)2?\(\d{1,5}(?:,\d{1,2})?\)")  # a column's type: VARCHAR(255)
 _MOMENT = re.compile(r"(?:19|20)\d\d-\d\d-\d\d[T_ ]\d\d[:.]?\d\d(?:[:.]?\d\d(?:[.,-]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
@@ -226,8 +227,9 @@ def told_password(value: str) -> bool:
 
 
 def numbered_password(value: str) -> bool:
-    """As `told_password`, with a digit: words alone may be the sentence's."""
-    return has_digit(value) and told_password(value)
+    """As `told_password`, with a digit or a sign between mixed letters: words alone may be the sentence's."""
+    signed = value != value.lower() and re.search(r"[A-Za-z][!@#%^*?][A-Za-z]", value) is not None
+    return (has_digit(value) or signed) and told_password(value)
 
 
 def column_password(value: str) -> bool:
@@ -349,7 +351,7 @@ def scrambled(value: str) -> bool:
 
 
 def _public(value: str) -> bool:
-    """Whether a value is made to be told: a public key, an address, an object, a version, a moment."""
+    """Whether a value is made to be told: a public key, an address, an object, a version, a moment, a type."""
     known = (
         _ADDRESS.fullmatch,
         _STORED.match,
@@ -357,6 +359,7 @@ def _public(value: str) -> bool:
         _RECIPIENT.fullmatch,
         _MEMBER.fullmatch,
         _MOMENT.fullmatch,
+        _SIZED.fullmatch,
     )
     return value.startswith(_PUBLIC_KEYS) or any(shape(value) for shape in known) or _identity(value)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from capibara_assets.playbooks.formats.json_text import object_of
 from capibara_assets.playbooks.formats.parsed import (
     ParsedPlaybook,
     RawBullet,
@@ -19,21 +20,6 @@ from capibara_assets.playbooks.formats.parsed import (
 )
 
 _TEXTS = ("content", "text")
-_MOST_DIGITS_READ = 1000
-
-
-class DuplicateKey(ValueError):
-    """An object has a key twice; a plain parser would silently drop one of the two values."""
-
-
-def parse_json(text: str) -> Any:
-    """Parses JSON with exact integers. Raises DuplicateKey, ValueError (invalid), RecursionError (nested too deep)."""
-    return json.loads(text, object_pairs_hook=_pairs, parse_int=whole_number)
-
-
-def whole_number(digits: str) -> int:
-    """An exact integer; of an absurd one only the first digits, more than any field accepts."""
-    return int(digits[:_MOST_DIGITS_READ])
 
 
 def entries_of(document: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -122,8 +108,7 @@ def line_of(text: str, name: str) -> int:
 
 
 def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> RawBullet:
-    if not isinstance(entry, Mapping):
-        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
+    entry = object_of(entry)
     if not tidy(undamaged(local_id)):
         raise UnfitEntry("empty_id", "the key is blank")
     if entry.get("id", local_id) != local_id:
@@ -159,8 +144,7 @@ def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> 
 
 def bullet_with_evidence(entry: Any, line: int, section: str = "") -> RawBullet:
     """One entry of a list; `section` where the entry names none. Raises UnfitEntry."""
-    if not isinstance(entry, Mapping):
-        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
+    entry = object_of(entry)
     flags: list[str] = []
     local_id, content = text_of(entry, "id"), text_of(entry, _text_name(entry))
     named = entry.get("section")
@@ -215,11 +199,3 @@ def _listed(sections: Any, entries: Mapping[str, Any], parsed: ParsedPlaybook, t
             else:
                 listed.setdefault(local_id, []).append(name)
     return listed
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise DuplicateKey(next(name for name in names if names.count(name) > 1))
-    return read

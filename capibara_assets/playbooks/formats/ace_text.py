@@ -71,7 +71,7 @@ def _bullet(line: str, section: str, number: int) -> RawBullet:
             raise UnfitEntry("format", "expected [id] helpful=N harmful=M :: content")
         for name in ("helpful", "harmful"):
             if not _WHOLE.fullmatch(counters[name]):
-                raise UnfitEntry("counter", f"{name} is {counters[name][:20]!r}, expected a whole number from 0")
+                raise UnfitEntry("counter", f"{name} is {counters[name]!r}, expected a whole number from 0")
         helpful, harmful, content = int(counters["helpful"]), int(counters["harmful"]), counters["content"]
     elif plain := _PLAIN.match(line):
         local_id, content = plain["id"], plain["content"]

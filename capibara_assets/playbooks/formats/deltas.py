@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from capibara_assets.playbooks.formats.ace_json import agent_of, bullet_with_evidence, line_of
+from capibara_assets.playbooks.formats.json_text import TWICE, doubled_key, object_of
 from capibara_assets.playbooks.formats.parsed import (
     MOST_DIGITS,
     RawBullet,
@@ -95,7 +96,15 @@ def read_deltas(document: Any, text: str) -> tuple[tuple[Delta, ...], tuple[Reje
     """Reads the deltas of a file in order; returns them and the steps that are invalid."""
     documents = document if isinstance(document, list) and not _are_tags(document) else [document]
     rejected: list[Rejected] = []
-    return tuple(_delta(each, text, rejected) for each in documents), tuple(rejected)
+    deltas = []
+    for position, each in enumerate(documents):
+        if (twice := doubled_key(each, lists=False)) is None:
+            deltas.append(_delta(each, text, rejected))
+        else:
+            shown, named = json.dumps(each, ensure_ascii=False), each.get("delta_id")
+            locator = named if isinstance(named, str) else f"[{position}]"
+            rejected.append(Rejected(f"duplicate_key:{twice}", TWICE, shown, line_of(text, locator), locator))
+    return tuple(deltas), tuple(rejected)
 
 
 def _delta_family(document: Mapping[str, Any]) -> str | None:
@@ -154,7 +163,7 @@ def _read(steps: list[tuple[Callable[[Any], Change], Any]], text: str, rejected:
         line = line_of(text, locator)
         try:
             undamaged(shown)
-            change = read(entry)
+            change = read(entry if isinstance(entry, str) else object_of(entry))
         except UnfitEntry as unfit:
             rejected.append(Rejected(unfit.reason, unfit.detail, shown, line, locator))
         else:
@@ -177,9 +186,7 @@ def _named(entry: Any) -> str:
 
 
 def _target(entry: Any) -> str:
-    if not isinstance(entry, Mapping):
-        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
-    name = _named(entry)
+    name = _named(object_of(entry))
     if not name:
         raise UnfitEntry("missing:id", "the step names no bullet")
     return name
@@ -247,7 +254,7 @@ def _increment(entry: Mapping[str, Any], name: str) -> int:
 def _tag(entry: Any) -> Change:
     name, tag = _target(entry), entry.get("tag")
     if tag not in COUNTERS:
-        raise UnfitEntry("tag", f"expected helpful, harmful or neutral, found {str(tag)[:20]!r}")
+        raise UnfitEntry("tag", f"expected helpful, harmful or neutral, found {str(tag)!r}")
     return Change("count", name, "", counts=_counts({tag: 1}))
 
 
@@ -258,8 +265,7 @@ def _counts(values: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def _operation(entry: Any) -> Change:
     """Reads one operation of a DeltaBatch or a curator. Raises UnfitEntry."""
-    if not isinstance(entry, Mapping):
-        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
+    entry = object_of(entry)
     kind = str(entry.get("type", "")).upper()
     metadata = entry.get("metadata") or {}
     if not isinstance(metadata, Mapping):
@@ -281,7 +287,7 @@ def _operation(entry: Any) -> Change:
         return Change("count", _target(entry), "", counts=_counts(metadata))
     if kind in ("REMOVE", "DELETE"):
         return Change("retire", _target(entry), "", status="removed")
-    raise UnfitEntry("unknown_operation", f"expected ADD, UPDATE, TAG or REMOVE, found {kind[:20]!r}")
+    raise UnfitEntry("unknown_operation", f"expected ADD, UPDATE, TAG or REMOVE, found {entry.get('type', '')!r}")
 
 
 _EVIDENCE: dict[str, Callable[[Any], Change]] = {

@@ -10,17 +10,15 @@ import yaml
 
 from capibara_assets.deployment.yaml_text import load_yaml
 from capibara_assets.playbooks.formats.ace_json import (
-    DuplicateKey,
     entries_of,
     looks_like_bullet,
-    parse_json,
     read_bullets_by_id,
     read_bullets_with_evidence,
     read_sections_of_lists,
-    whole_number,
 )
 from capibara_assets.playbooks.formats.ace_text import looks_like_ace_text, read_ace_text
 from capibara_assets.playbooks.formats.deltas import Delta, delta_family, looks_like_delta, read_deltas
+from capibara_assets.playbooks.formats.json_text import TWICE, doubled_key, parse_json, whole_number
 from capibara_assets.playbooks.formats.markdown import looks_like_kayba_markdown, read_kayba_markdown
 from capibara_assets.playbooks.formats.parsed import DAMAGED, NOT_UTF8, ParsedPlaybook, Rejected, UnfitEntry
 from capibara_assets.playbooks.formats.runs import (
@@ -34,7 +32,6 @@ from capibara_assets.playbooks.formats.runs import (
 from capibara_assets.playbooks.formats.toon import looks_like_toon, read_toon
 
 _MARKS = ('"bullets"', '"skills"', '"helpful', '"harmful')
-_SHOWN = 65_536  # characters of an unreadable file
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 _FENCED = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 
@@ -129,12 +126,17 @@ def _read_json(text: str, *, own_folder: bool) -> Contents:
     marked = own_folder or any(mark in text for mark in _MARKS)
     try:
         document = parse_json(text)
-    except DuplicateKey as error:
-        return _unreadable(f"duplicate_key:{error}", "an object names a key twice", text) if marked else _IGNORED
     except (ValueError, RecursionError) as error:
         if (lines := _read_json_lines(text)).status == "read":
             return lines
         return _unreadable(_INVALID, _why(error), text) if marked else _IGNORED
+    contents = _read_document(document, text)
+    if contents.status == "ignored" and marked and (twice := doubled_key(document)) is not None:
+        return _unreadable(f"duplicate_key:{twice}", TWICE, text)
+    return contents
+
+
+def _read_document(document: Any, text: str) -> Contents:
     if looks_like_delta(document):
         return _deltas(document, text)
     if isinstance(document, list):
@@ -149,7 +151,7 @@ def _read_json_lines(text: str) -> Contents:
         try:
             documents += [parse_json(line)] if line.strip() else []
         except (ValueError, RecursionError) as error:
-            broken.append(Rejected(_INVALID, _why(error), line[:_SHOWN], number))
+            broken.append(Rejected(_INVALID, _why(error), line, number))
     if len(broken) >= len(documents) or not looks_like_delta(documents):
         return _IGNORED
     contents = _deltas(documents, text)
@@ -166,6 +168,10 @@ def _read_object(document: Mapping[str, Any], text: str) -> Contents:
     named, holder = entries_of(document), document
     if named is None and isinstance(session, Mapping):
         named, holder = entries_of(session), session
+    known = named is not None or looks_like_run(document) or looks_like_manifest(document)
+    twice = doubled_key(document, besides=named and named[1], lists=named is None)
+    if known and twice is not None:  # outside the entries, which their readers check
+        return _unreadable(f"duplicate_key:{twice}", TWICE, text)
     if named is not None:
         name, entries = named
         if name == "sections":
@@ -199,7 +205,7 @@ def _with_manifest(contents: Contents, document: Mapping[str, Any], text: str) -
     try:
         return replace(contents, manifest=read_manifest(document))
     except UnfitEntry as unfit:
-        return replace(contents, rejected=(Rejected(unfit.reason, unfit.detail, text[:_SHOWN], locator="manifest"),))
+        return replace(contents, rejected=(Rejected(unfit.reason, unfit.detail, text, locator="manifest"),))
 
 
 def _is_json_lines(text: str) -> bool:
@@ -219,4 +225,4 @@ def _why(error: ValueError | RecursionError) -> str:
 
 
 def _unreadable(reason: str, detail: str, text: str) -> Contents:
-    return Contents("unreadable", "quarantined", rejected=(Rejected(reason, detail, text[:_SHOWN]),))
+    return Contents("unreadable", "quarantined", rejected=(Rejected(reason, detail, text),))

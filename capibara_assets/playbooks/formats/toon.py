@@ -39,7 +39,7 @@ def read_toon(text: str) -> ParsedPlaybook:
         elif line.strip():
             header = None  # prose around the table, such as a prompt's
     if rows != expected:
-        parsed.reject("row_count", f"the header promises {expected} rows, there are {rows}", text[:200], header_line)
+        parsed.reject("row_count", f"the header promises {expected} rows, there are {rows}", text, header_line)
     return parsed
 
 
@@ -58,7 +58,7 @@ def _bullet(line: str, header: re.Match[str], number: int) -> RawBullet:
     counters: dict[str, Any] = {}
     for name in ("helpful", "harmful", "neutral"):
         if not _WHOLE.fullmatch(row.get(name, "0").strip()):
-            raise UnfitEntry("counter", f"{name} is {row[name][:20]!r}, expected a whole number from 0")
+            raise UnfitEntry("counter", f"{name} is {row[name]!r}, expected a whole number from 0")
         counters[name] = int(row.get(name, "0"))
     return RawBullet(tidy(row["id"]), tidy(row.get("section", "")), tidy(row["content"]), line=number, **counters)
 

@@ -322,6 +322,24 @@ def test_a_known_file_keeps_its_tenant_and_says_so(files: Files):
         new_files(owned, [(file, None)], "umbrella")
 
 
+def test_a_token_in_a_name_is_replaced_and_names_stay_distinct(files: Files):
+    """File, licence, source and tenant are shown, published and kept in Dagster's history."""
+    tokens = ["ghp_" + letter * 2 + "k3Qw9Xv7Lm2Rt8Yp4Bn6Hj1Gf5Ds0AcUeI" for letter in "ZY"]
+    for number, token in enumerate(tokens):
+        licence, source = f"MIT {token}", f"https://ann:{token}@git.invalid/x"
+        file = files.write(f"a-{token}.jsonl", [pair_of(number)], licence=licence, source=source)
+        said = incoming(PYTHON, file, None, Stated(tenant=f"t-{token}"))[0]
+        assert token not in str(said) and said.file.startswith("a-GITHUB_TOKEN-") and said.file.endswith(".jsonl")
+        assert (said.licence[:4], said.tenant[:2]) == ("MIT ", "t-")
+    first, second = (incoming(PYTHON, files.write("b.jsonl", [pair_of(1)]), None, Stated("L", "s", t)) for t in tokens)
+    assert first[0].tenant != second[0].tenant
+    owned = files.add([pair_of(3)], name="c.jsonl", tenant=tokens[0])
+    again = read_examples(files.folder / "c.jsonl")
+    assert new_files(owned, [(again, None)], tokens[0]) == []
+    with pytest.raises(InputError, match="imported already"):
+        new_files(owned, [(again, None)], tokens[1])
+
+
 def test_the_digest_does_not_depend_on_the_place_of_the_file(files: Files, tmp_path: Path):
     here = files.add([pair_of(n) for n in range(20)])
     (tmp_path / "elsewhere").mkdir()

@@ -182,6 +182,16 @@ def test_of_values_that_follow_one_another_a_bad_one_costs_itself(tmp_path: Path
     assert ingest.quarantine["reason"].to_list() == ["duplicate_key:sandbox_id"]
 
 
+def test_a_token_that_a_line_names_as_a_key_or_a_time_is_in_no_part_of_its_quarantine(tmp_path: Path) -> None:
+    """A token that is cut before it is redacted would not be known for one."""
+    token = "sk-ant-api03-" + "Zk3Qw9Xv7Lm2Rt8Yp4Bn6Hj1Gf5Ds0AcUeIoTqWrMyVbNxKz" * 2
+    twice = json.dumps(envelope()).replace('"code"', f'"{token}": 1, "{token}": 2, "code"')
+    (tmp_path / "a.jsonl").write_text(f"{twice}\n{json.dumps(envelope(timestamp=f'{token} is the key'))}\n")
+    ingest = read_experience(tmp_path, now=NOW)
+    assert ingest.quarantine["reason"].str.extract("^([a-z_]+)").to_list() == ["duplicate_key", "value"]
+    assert not any(token[start : start + 20] in str(ingest.quarantine.rows()) for start in range(0, 90, 5))
+
+
 @pytest.mark.parametrize(
     ("data", "written"),
     [

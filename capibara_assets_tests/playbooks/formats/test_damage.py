@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,54 @@ def test_half_a_surrogate_pair_ends_no_reading(tmp_path: Path) -> None:
     assert found.bullets["local_id"].to_list() == ["b-2"]
     assert found.runs["agent_id"].to_list() == ["ada\ufffd"]
     assert {said for _, _, said in rejected(found)} == {"type:content", "duplicate_key:x\ufffd"}
+
+
+GOOD = '{"id": "a-1", "content": "One", "helpful_count": 1}'
+TWICE = '{"id": "a-2", "content": "Two", "helpful_count": 1, "helpful_count": 9}'
+BY_ID = '{"bullets": {"a-1": {"content": "One"}, "a-2": {"content": "Two", "tags": [{"t": 1, "t": 2}]}}}'
+SAME_ID = '{"bullets": {"a-1": {"content": "One"}, "a-2": {"content": "x"}, "a-2": {"content": "x"}}}'
+OTHER_ID = '{"bullets": {"a-1": {"content": "One"}, "a-1": {"content": "Two"}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "said"),
+    [
+        (f"[{GOOD}, {TWICE}]", ["a-1"], [("a-2", "duplicate_key:helpful_count")]),
+        (f'{{"bullets": [{GOOD}, {TWICE}]}}', ["a-1"], [("a-2", "duplicate_key:helpful_count")]),
+        (f'{{"sections": {{"s": [{GOOD}, {TWICE}]}}}}', ["a-1"], [("a-2", "duplicate_key:helpful_count")]),
+        (BY_ID, ["a-1"], [("a-2", "duplicate_key:t")]),
+        (SAME_ID, ["a-1", "a-2"], []),
+        (OTHER_ID, ["a-1"], [("a-1", "conflicting_bullet_id")]),
+        (f'{{"bullets": [{GOOD}], "bullets": []}}', [], [("", "duplicate_key:bullets")]),
+        (f'{{"bullets": [{GOOD}], "meta": {{"x": 1, "x": 1}}}}', [], [("", "duplicate_key:x")]),
+    ],
+)
+def test_a_key_named_twice_costs_the_entry_that_it_stands_in(
+    tmp_path: Path, text: str, kept: list[str], said: list[tuple[str, str]]
+) -> None:
+    found = read(tmp_path, {"p.json": text})
+    assert found.bullets["local_id"].to_list() == kept
+    assert found.quarantine.select("locator", "reason").rows() == said
+    assert all(text.count("Two") == found.quarantine["text"].str.count_matches("Two").sum() for _ in said[:1])
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"),
+    [
+        ('{"delta_id": "d", "delta_id": "e", "counters": [{"id": "a-1", "helpful_delta": 1}]}',
+         "duplicate_key:delta_id"),
+        ('{"delta_id": "d", "counters": [{"id": "a-1", "helpful_delta": 1, "id": "b-1"}]}', "duplicate_key:id"),
+        ('{"operations": [{"type": "TAG", "bullet_id": "a-1", "metadata": {"helpful": 1, "helpful": 5}}]}',
+         "duplicate_key:helpful"),
+    ],
+)  # fmt: skip
+def test_a_key_named_twice_costs_the_step_of_a_delta(tmp_path: Path, delta: str, said: str) -> None:
+    whole = '{"operations": [{"type": "TAG", "bullet_id": "a-1", "metadata": {"helpful": 1}}]}'
+    found = read(tmp_path, {"p.json": BOOK, "log.jsonl": f"{whole}\n{delta}\n{whole}\n"})
+    assert found.bullets["helpful"].to_list() == [3, 1]
+    assert [reason for _, _, reason in rejected(found)] == [said]
+    said_twice = re.escape(said.partition(":")[2])
+    assert len(re.findall(f'"{said_twice}"', found.quarantine["text"][0])) == 2
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

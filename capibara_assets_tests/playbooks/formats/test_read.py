@@ -1,6 +1,7 @@
 """Reading playbooks of every family: real files, damaged ones with their known answers, and small authored ones."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.secrets.redact import redact_name, redact_text
 from capibara_assets.playbooks.formats.detection import read_contents
 from capibara_assets.playbooks.formats.parsed import tidy
 from capibara_assets.playbooks.history import advice_of, exact_counters
@@ -168,7 +170,7 @@ def test_entries_that_are_no_bullets(tmp_path: Path, entry: Any, reason: str) ->
 
 def test_unreadable_files_are_quarantined_in_the_playbook_folder_and_left_to_others_elsewhere(tmp_path: Path) -> None:
     broken = {
-        "twice.json": '{"bullets": {"a": {"content": "x"}, "a": {"content": "y"}}}',
+        "twice.json": '{"bullets": {"b": {"content": "x"}}, "a": 1, "a": 2}',
         "cut.json": '{"bullets": {"a": ',
         "deep.json": '{"bullets": ' + "[" * 100_000,
         "utf16.txt": "## S\n[a-1] helpful=1 harmful=0 :: x".encode("utf-16"),
@@ -235,6 +237,49 @@ def test_secrets_are_taken_out_of_what_is_kept_and_what_is_quarantined(tmp_path:
     found = read_playbooks(tmp_path, redact=lambda text: text.replace("SECRET", "<KEY:1>"))
     assert found.bullets["content"].to_list() == ["use <KEY:1>"]
     assert "SECRET" not in str(found.quarantine.to_dicts()) and "<KEY:1>" in found.quarantine["detail"][0]
+
+
+def test_a_secret_in_the_id_of_what_is_rejected_is_taken_out(tmp_path: Path) -> None:
+    """Ids that differ in their secrets only stay two rows."""
+    twice = '{"content": "x", "SECRET1": 1, "SECRET1": 2}'
+    (tmp_path / "p.json").write_text(f'{{"bullets": {{"a-SECRET1": {{}}, "a-SECRET2": {{}}, "b": {twice}}}}}')
+    found = read_playbooks(
+        tmp_path,
+        redact=lambda text: re.sub(r"SECRET\d", "<KEY:1>", text),
+        redact_name=lambda name: re.sub(r"SECRET(\d)", r"KEY-\1", name),
+    )
+    assert "SECRET" not in str(found.quarantine.to_dicts())
+    assert found.quarantine.select("locator", "reason").sort("locator").rows() == [
+        ("a-KEY-1", "missing:content"),
+        ("a-KEY-2", "missing:content"),
+        ("b", "duplicate_key:KEY-1"),
+    ]
+
+
+TOKEN = "ghp_" + "Zk3Qw9Xv7Lm2Rt8Yp4Bn6Hj1Gf5Ds0AcUeIo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"## S\n[a-1] helpful={TOKEN} harmful=0 :: x\n",
+        json.dumps({"operations": [{"type": TOKEN, "content": "x"}, {"type": "TAG", "id": "b", "metadata": {}}]}),
+        json.dumps({"bullets": [{"id": "a", "content": "x", "status": TOKEN}]}),
+        json.dumps({"bullets": [{"id": "a", "content": "x", "tags": [TOKEN], "helpful": f"{TOKEN} times"}]}),
+        *(json.dumps({"bullets": [{"id": 7, "content": f"{'x ' * half}{TOKEN} {'y ' * 200_000}"}]})
+          for half in (32_737, 32_757, 131_057)),
+        f"bullets: [helpful=\x00{'x ' * 32_757}{TOKEN}",
+        '{"bullets": [' + f"{'1, ' * 21_840}{TOKEN}",
+    ],
+)  # fmt: skip
+def test_no_piece_of_a_token_is_left_in_any_field(tmp_path: Path, text: str) -> None:
+    """Also where a field is cut: half a token has no shape by which it could be known."""
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks" / "p.json").write_text(text)
+    found = read_playbooks(tmp_path, redact=redact_text, redact_name=redact_name)
+    said = "".join(str(frame.rows()) for _, frame in found.tables().values())
+    assert not any(TOKEN[start : start + 8].lower() in said.lower() for start in range(4, len(TOKEN) - 8))
+    assert not found.quarantine.height or found.quarantine["text"].str.len_chars().max() <= 65_536
 
 
 def test_missing_folder_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ GIVEN = (
     ("New password for the bot is {}, the old one is void.", "otter-kettle_marble"),
     ("Melde dich mit dem Passwort {} an.", "otter4you"),
     ("It takes admin with the password {} , so I use that.", "Otter01"),
+    ("Open the wiki with password {} before you search it.", "Otter@Kelp*"),
     ("Use {} to log in as ops.", "Otter!007"),
     ("Compte « ops », mot de passe « {} ».", "Otter4711"),
     ("sshpass -p '{}' ssh ops@h.invalid uptime", "Otter..34"),

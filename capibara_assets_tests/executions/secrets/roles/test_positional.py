@@ -40,6 +40,9 @@ PLACES = {
     "a domain's user": ("rpcclient -U 'CORP\\ann%{}' dc1", "Turm7glocke"),
 }
 CLEAN = [
+    "ALTER TABLE users ADD COLUMN password_hash VARCHAR(255) NOT NULL;",
+    "ALTER TABLE accounts ADD COLUMN token binary(16) NOT NULL, ADD pin numeric(10,2) NULL",
+    "ALTER TABLE users ADD pass VARCHAR2(60) DEFAULT NULL;",
     "$ python -u train.py -p profile-2024",
     "$ ctl user create ann staff --quiet",
     "db.changeUserPassword(user, password)",

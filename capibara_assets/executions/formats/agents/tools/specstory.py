@@ -128,7 +128,7 @@ def _block(place: Place, opened: re.Match[str], body: str, cut: bool) -> Iterato
         if runs and not _SUMMARY.sub("", body).replace("</details>", "").strip():
             yield NotRun("not_shown", place.session)  # Cursor's calls of 2026, of which the export has the name alone
         elif runs:
-            yield Fault("no_code", f"a call of {name} shows no command", body[:2000])
+            yield Fault("no_code", f"a call of {name} shows no command", body)
         return
     output, failed = _output(rest)
     if "• Run command: " in body[:2000]:  # of Cursor, whose outputs are escaped
