@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest, digest_of
 from capibara_assets.consensus.certificates.averages import averages_of
@@ -35,7 +36,7 @@ from capibara_assets.consensus.election.confirmations import (
 from capibara_assets.consensus.election.polling import Poll
 from capibara_assets.consensus.election.voter import DIGITS, Hearing, Proposal
 from capibara_assets.consensus.electorate import AttestedVoters, CountedVote
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, in_words
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.losses import Losses, TokenLosses
@@ -44,6 +45,22 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from capibara_assets.datasets.tokens.tokenising import Encoded
+
+
+class Proposed(BaseModel):
+    """A proposal as a voter reads it: whoever asked may state anything."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: dict[str, Any] = Field(description="Of the election, by whose digest it is known")
+    ballots: tuple[Ballot, ...]
+    tried: tuple[Tried, ...]
+    base_loss: float
+    averages: dict[str, str] = Field(description="Candidate -> folder of the adapter")
+    losses: dict[str, float | None] = Field(description="Candidate -> on the examples of all voters")
+    all_tokens: int
+    chosen: str
+    own: dict[str, float | None] = Field(description="Candidate -> on the voter's examples")
 
 
 @dataclass
@@ -158,48 +175,53 @@ def confirm(hearing: Hearing, proposal: Proposal, key: "Ed25519PrivateKey") -> C
     """Check a proposal as a voter, measure the averages, and sign.
 
     Raises:
-        InputError: why the voter does not: the vote is another, a ballot of its own is not there as it cast it, a
-            candidate's file is another, a loss on its own examples is not what is stated, or the chosen candidate does
-            not follow from the losses.
+        InputError: why the voter does not: it is no proposal, the vote is another, a ballot of its own is not there as
+            it cast it, a candidate's file is another, a loss on its own examples is not what is stated, or the chosen
+            candidate does not follow from the losses.
     """
-    assignment, subject, chosen = hearing.assignment, proposal["subject"], proposal["chosen"]
-    if election_id(subject) != assignment.election:
+    assignment, asked = hearing.assignment, _read(proposal)
+    if election_id(asked.subject) != assignment.election:
         raise InputError(f"this is another election than {assignment.election[:12]}, which its ballots name")
-    ballots = [Ballot.model_validate(ballot) for ballot in proposal["ballots"]]
-    if lost := sum(ballot not in ballots for ballot in hearing.ballots):
+    if lost := sum(ballot not in asked.ballots for ballot in hearing.ballots):
         raise InputError(f"{lost} of its {len(hearing.ballots)} ballots are not there as it cast them")
-    tried = tuple(Tried.model_validate(entry) for entry in proposal["tried"])
-    if problem := choice_problem(tried, proposal["base_loss"], subject, chosen):
+    if problem := choice_problem(asked.tried, asked.base_loss, asked.subject, asked.chosen):
         raise InputError(problem)
-    losses = {entry.digest: entry.loss for entry in tried}
-    if losses != proposal["losses"] or set(proposal["averages"]) != set(averages_of(tried)):
+    losses = {entry.digest: entry.loss for entry in asked.tried}
+    if losses != asked.losses or set(asked.averages) != set(averages_of(asked.tried)):
         raise InputError("the candidates are not those whose losses it is asked to confirm")
-    tolerance, measured = float(subject["context"][CONFIRMED]), dict[str, float | None]()
-    for digest, folder in sorted(proposal["averages"].items()):
+    tolerance, measured = float(asked.subject["context"][CONFIRMED]), dict[str, float | None]()
+    for digest, folder in sorted(asked.averages.items()):
         if (actual := adapter_digest(Path(folder))) != digest:
             raise InputError(f"{folder} is {actual[:12]}, the candidate is {digest[:12]}")
         own = hearing.measure(read_adapter(Path(folder)))
         measured[digest] = _mean(own, range(len(own.nll)))
-        if not agrees(measured[digest], proposal["own"][digest], tolerance):
+        if not agrees(measured[digest], asked.own.get(digest), tolerance):
             raise InputError(
                 f"candidate {digest[:12]}: its loss on the examples of {assignment.voter} is {measured[digest]}, "
-                f"stated is {proposal['own'][digest]}"
+                f"stated is {asked.own.get(digest)}"
             )
     return confirmed(
         Confirmation(
             voter=assignment.voter,
             election=assignment.election,
-            ballots=ballots_digest(ballots),
+            ballots=ballots_digest(asked.ballots),
             examples=tuple(examples_digest(part) for part in assignment.rounds),
             tokens=sum(example.supervised for part in assignment.rounds for example in part),
             measured=measured,
-            all_tokens=proposal["all_tokens"],
+            all_tokens=asked.all_tokens,
             losses=losses,
-            chosen=chosen,
-            stated=stated_digest([e.model_dump(mode="json") for e in tried], proposal["base_loss"]),
+            chosen=asked.chosen,
+            stated=stated_digest([e.model_dump(mode="json") for e in asked.tried], asked.base_loss),
         ),
         key,
     )
+
+
+def _read(proposal: Proposal) -> Proposed:
+    try:
+        return Proposed.model_validate(proposal)
+    except ValidationError as error:
+        raise InputError(f"the proposal is none that this software reads: {in_words(error)}") from error
 
 
 def choice_problem(tried: tuple[Tried, ...], base_loss: float, subject: Mapping[str, Any], chosen: str) -> str:

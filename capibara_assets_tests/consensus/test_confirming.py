@@ -153,6 +153,25 @@ def test_a_voter_refuses_what_is_not_so(spoil: Callable[[dict[str, Any]], None],
         confirm(heard.hearing, proposal, new_key())
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("subject", []), ("ballots", {}), ("ballots", [{}]), ("tried", "x"), ("tried", [[]]), ("base_loss", None),
+        ("averages", []), ("averages", {"a": 1}), ("losses", {"a": "b"}), ("all_tokens", "many"), ("chosen", None),
+        ("own", None), ("own", [1]), ("note", "more than is asked"), (None, "losses"), (None, "own"),
+    ],
+)  # fmt: skip
+def test_a_voter_refuses_what_is_no_proposal(field: str | None, value: Any, heard: Heard) -> None:
+    """Whoever asks may state anything: a refusal is an answer, a traceback none."""
+    proposal = copy.deepcopy(heard.proposal)
+    if field is None:
+        del proposal[value]
+    else:
+        proposal[field] = value
+    with pytest.raises(InputError, match=field or value):
+        confirm(heard.hearing, proposal, new_key())
+
+
 def test_last_digits_are_no_disagreement(heard: Heard) -> None:
     proposal = copy.deepcopy(heard.proposal)
     _own(proposal, 1e-5)

@@ -83,13 +83,15 @@ def vote(
     place: str, digest: str, name: str, key: Path, base: Path | None, out: Path, patience: float, as_json: bool
 ) -> None:  # fmt: skip
     """Judge the others' adapters on your shard, sign, confirm, and keep the result with its certificate."""
+    from capibara_assets.consensus.rounds.submissions import documents
     from capibara_assets.consensus.rounds.taking_part import vote_in
 
     with _opened(place, digest) as (box, examples):
         result = vote_in(box, examples, _base(base), name, key, out, patience)
     certificate = out / "certificate.json"
-    told = [*_named(result["named"]), f"{certificate}: check it with `capibara consensus verify`"]
-    echo_result({"certificate": certificate, "named": result["named"]}, told, as_json)
+    shown = documents(result.named)
+    told = [*_named(shown), f"{certificate}: check it with `capibara consensus verify`"]
+    echo_result({"certificate": certificate, "named": shown}, told, as_json)
 
 
 @with_example(

@@ -19,6 +19,7 @@ from capibara_assets.consensus.election.voter import Assignment, Proposal, read_
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.messages import ORGANISER, Kind, Message
 from capibara_assets.consensus.rounds.round import RoundExamples
+from capibara_assets.consensus.rounds.stated import PROPOSAL, RESULT
 from capibara_assets.consensus.rounds.submissions import Named, Submissions, documents, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
@@ -26,7 +27,7 @@ from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.commit import copy_folder, sync_tree
 from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
 
-ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
+ELECTION, CERTIFICATE, AFTER = "election.json", "certificate.json", "after.json"
 SIGNED = "submissions.json"
 """Of a result: voter -> first line of its submission, which has its signature over the files in `voters/`."""
 _LOOK_S = 0.25  # between two looks at the place's clock
@@ -221,7 +222,7 @@ def _proposal_files(asked: Mapping[str, Proposal]) -> dict[str, bytes]:
     averages = {digest: Path(folder) for digest, folder in first["averages"].items()}
     common = {name: value for name, value in first.items() if name not in ("own", "averages")}
     document = {"common": common, "own": {voter: dict(each["own"]) for voter, each in asked.items()}}
-    files = {"proposal.json": readable_json(document)}
+    files = {PROPOSAL: readable_json(document)}
     for digest, folder in averages.items():
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
             files[f"averages/{digest}/{name}"] = (folder / name).read_bytes()

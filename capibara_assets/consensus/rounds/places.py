@@ -4,8 +4,11 @@ Names appear with all their bytes or not at all, and are never written again. Wh
 place says, never its sender: the file's time of change on a disk, the object's time in a bucket, the server's clock.
 """
 
+import errno
 import os
+import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -15,11 +18,13 @@ from typing import Protocol
 from upath import UPath
 
 from capibara_assets.checkpoints.store.places import PARTS, StorePlace, open_place
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, printable
 from capibara_assets.storage.jsonfiles import strict_json
 
 MESSAGES = "letters"  # as in rounds that were begun before
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 60.0  # in which a place has to go on, and in which a short answer has to be there
+_TRANSFER_S = 900.0  # in which a file has to be there
+_SHORT = 4096  # bytes of an answer that is no file; of more nothing is read
 
 
 @dataclass(frozen=True, order=True)
@@ -72,6 +77,9 @@ def open_round_place(address: str, work: Path) -> RoundPlace:
     return StoredPlace(open_place(address, work=work), UPath(address))
 
 
+_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)  # of a link to itself, below a file, a socket
+
+
 @dataclass(frozen=True)
 class StoredPlace:
     """A place in a folder on a disk or in an object store."""
@@ -95,10 +103,17 @@ class StoredPlace:
             with (self.path / name).open("rb") as remote:
                 return bytes(remote.read(most))
         path = Path(self.path.path, name)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):  # others may have put a pipe there, which would never end
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise FileNotFoundError(f"{path} is no regular file") if error.errno in _NO_FILE else error from error
+        try:
+            if not S_ISREG(os.fstat(descriptor).st_mode):  # a folder, or a pipe, which would never end
                 raise FileNotFoundError(f"{path} is no regular file")
-            return file.read(most)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(most)
+        finally:
+            os.close(descriptor)
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
         folder = f"{round_digest}/{MESSAGES}"
@@ -133,7 +148,9 @@ def _on_disk(folder: Path) -> list[Arrival]:
     arrivals = []
     try:
         entries = list(os.scandir(folder))
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (*_NO_FILE, errno.ENOENT):
+            raise
         return []
     for entry in entries:
         try:
@@ -151,31 +168,17 @@ class HttpPlace:
     root: str
 
     def create(self, name: str, data: bytes) -> bool:
-        import httpx2
-
-        try:
-            reply = httpx2.put(f"{self.root}/{name}", content=data, timeout=_TIMEOUT_S)
-        except httpx2.HTTPError as error:
-            raise self._unreachable(error) from error
-        if reply.status_code not in (200, 201):
-            raise InputError(f"{self.root} refuses the message: {reply.text[:400].strip() or reply.status_code}")
-        return reply.status_code == 201
+        status, _, said = self._asked("PUT", name, _SHORT, data)
+        if status not in (200, 201):
+            why = said.decode("utf-8", "replace")[:400].strip()
+            raise InputError(f"{self.root} refuses the message: {printable(why) or status}")
+        return status == 201
 
     def read(self, name: str, most: int) -> bytes:
-        import httpx2
-
-        data = bytearray()
-        try:
-            with httpx2.stream("GET", f"{self.root}/{name}", timeout=_TIMEOUT_S) as reply:
-                if reply.status_code != 200:
-                    raise FileNotFoundError(f"{self.root}/{name}: {reply.status_code}")
-                for piece in reply.iter_bytes():
-                    data += piece
-                    if len(data) >= most:
-                        break
-        except httpx2.HTTPError as error:
-            raise self._unreachable(error) from error
-        return bytes(data[:most])
+        status, _, data = self._asked("GET", name, most)
+        if status != 200:
+            raise FileNotFoundError(f"{self.root}/{name}: {status}")
+        return data
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
         data = self.read(f"{round_digest}/{MESSAGES}", 64 << 20)
@@ -186,14 +189,35 @@ class HttpPlace:
             raise InputError(f"{self.root} lists no messages, but {data[:80]!r}: check the address") from error
 
     def now(self) -> float:
+        try:
+            return parsedate_to_datetime(self._asked("GET", "", 0)[1]["Date"]).timestamp()
+        except (KeyError, ValueError, OverflowError) as error:
+            raise InputError(f"{self.root} does not tell its time (Date): check the address") from error
+
+    def _asked(
+        self, method: str, name: str, most: int, content: bytes | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and the first `most` bytes of an answer, of which nothing further is read.
+
+        Raises:
+            InputError: the place cannot be reached, or has not sent them in time.
+        """
         import httpx2
 
+        until, data = time.monotonic() + (_TIMEOUT_S if most <= _SHORT else _TRANSFER_S), bytearray()
         try:
-            return parsedate_to_datetime(httpx2.get(self.root, timeout=_TIMEOUT_S).headers["Date"]).timestamp()
+            with httpx2.stream(
+                method, f"{self.root}/{name}", content=content, timeout=_TIMEOUT_S,
+                headers={"Accept-Encoding": "identity"},  # so that few bytes do not stand for many
+            ) as reply:  # fmt: skip
+                pieces = reply.iter_raw() if most else iter(())
+                while len(data) < most and (piece := next(pieces, b"")):
+                    data += piece
+                    if time.monotonic() > until:
+                        raise InputError(f"{self.root} does not come to the end of {name or 'its answer'}: try again")
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
-        except (KeyError, ValueError) as error:
-            raise InputError(f"{self.root} does not tell its time (Date): check the address") from error
+        return reply.status_code, reply.headers, bytes(data[:most])
 
     def _unreachable(self, error: Exception) -> InputError:
         return InputError(

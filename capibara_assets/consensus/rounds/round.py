@@ -24,6 +24,7 @@ from capibara_assets.storage.jsonfiles import strict_json
 
 ROUND, EXAMPLES = "round.json", "examples.json"
 _LARGEST = 1 << 30  # bytes of the examples
+_LONGEST = 64 << 20  # bytes of the round itself
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -148,7 +149,7 @@ def read_round(place: RoundPlace, digest: str) -> tuple[Round, RoundExamples]:
         InputError: there is none at the place, what lies there is not what the digest is of, or a voter's name is none.
     """
     try:
-        terms = Round.model_validate(strict_json(place.read(f"{digest}/{ROUND}", _LARGEST)))
+        terms = Round.model_validate(strict_json(place.read(f"{digest}/{ROUND}", _LONGEST)))
         recipe = terms.consensus_recipe()
         data = place.read(f"{digest}/{EXAMPLES}", _LARGEST)
     except FileNotFoundError as error:

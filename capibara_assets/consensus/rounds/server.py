@@ -117,6 +117,8 @@ class Shelf:
         content = head.content
         if content.kind == "submission" and self.closed():
             raise MessageFault("late", f"the deadline was {self.terms.deadline}", content.sender)
+        if content.kind in OF_ORGANISER and not self.closed():  # what it holds open would be shut, and shown
+            raise MessageFault("unfit", f"a {content.kind} before the deadline, {self.terms.deadline}", content.sender)
         self.listed_heads()
         heads = tuple(self.heads.values())  # others are added meanwhile
         same = [h for h in heads if (h.content.kind, h.content.sender) == (content.kind, content.sender)]

@@ -20,7 +20,6 @@ from capibara_assets.consensus.electorate import attest_voters, electors_example
 from capibara_assets.consensus.rounds.closing import (
     CERTIFICATE,
     ELECTION,
-    RESULT,
     beside_certificate,
     error_after,
     last_election,
@@ -28,12 +27,13 @@ from capibara_assets.consensus.rounds.closing import (
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.messages import SUBMITTED, Kind, Message
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
+from capibara_assets.consensus.rounds.stated import StatedResult, read_proposal, read_result
 from capibara_assets.consensus.rounds.submissions import Submissions, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.storage.commit import copy_folder
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import read_json, readable_json, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import readable_json, write_bytes_atomic
 from capibara_assets.training.voter_manifest import MANIFEST
 
 
@@ -72,7 +72,7 @@ def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> M
 
 def vote_in(
     box: Mailbox, examples: RoundExamples, base: Base, voter: str, key_file: Path, out: Path, patience: float
-) -> dict[str, Any]:
+) -> StatedResult:
     """Vote in a round, and write the result and everything needed to verify it into a folder.
 
     May be started before the deadline, and again after it was stopped: what was sent is not sent again.
@@ -140,31 +140,31 @@ def _confirm(
     box: Mailbox, asked: Message, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
     """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
-    document = read_json(asked.folder / "proposal.json", strict=True)
-    own = document["own"].get(assignment.voter)
+    stated = read_proposal(asked)
+    own = stated.own.get(assignment.voter)
     if own is None:
         return
     folder = asked.folder / "averages"
     averages = {each.name: str(each) for each in sorted(folder.iterdir())} if folder.is_dir() else {}
-    proposal = {**document["common"], "averages": averages, "own": own}
+    proposal = {**stated.common, "averages": averages, "own": own}
     said = confirmation_of(assignment, base, answered, proposal, key)
     box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, asked.head.name)
 
 
-def _kept(box: Mailbox, message: Message, posted: Message, submissions: Submissions, out: Path) -> dict[str, Any]:
+def _kept(box: Mailbox, message: Message, posted: Message, submissions: Submissions, out: Path) -> StatedResult:
     """Copy the result, and what it is verified with, into a folder, once it holds.
 
     Raises:
         InputError: the certificate is not of this election and these keys, or does not follow from the adapters.
     """
-    result: dict[str, Any] = read_json(message.folder / RESULT, strict=True)
+    result = read_result(message)
     election = PublicRecord.read(posted.folder / ELECTION, None, None)
     voters = submissions.folders(box.terms, box.work)
     verification = verify_certificate(message.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
     if not {"result", "published adapter", "published election"} <= set(verification.recomputed) or not verification.ok:
         why = "; ".join(verification.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
-    beside_certificate(out, box, submissions, posted, result)
+    beside_certificate(out, box, submissions, posted, result.model_dump(mode="json", exclude_none=True))
     copy_folder(message.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
     write_bytes_atomic(out / CERTIFICATE, (message.folder / CERTIFICATE).read_bytes())
     return result
@@ -188,10 +188,8 @@ def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Message | None 
 
     box.wait(lambda: bool(answered() or ended() or overtaken()), seconds)
     if (failed := ended()) is not None:
-        said = read_json(failed.folder / RESULT, strict=True)
-        raise InputError(
-            f"the round ended without a consensus: {said.get('error')}. Where the organiser closes it again, vote again"
-        )
+        why = read_result(failed).error or "its result has no certificate"
+        raise InputError(f"the round ended without a consensus: {why}. Where the organiser closes it again, vote again")
     if (message := answered()) is not None:
         return message
     if overtaken():

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from capibara_assets.consensus.rounds.mailbox import MOST_MESSAGES, Mailbox
 from capibara_assets.consensus.rounds.messages import Head, Kind, write_message
 from capibara_assets.consensus.rounds.places import MESSAGES, Arrival, RoundPlace, StoredPlace
 from capibara_assets.consensus.rounds.round import EXAMPLES, ROUND, Round, read_round
-from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
+from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents, refusals
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json
@@ -297,6 +298,25 @@ def test_an_accepted_voter_that_confirms_nonsense_has_not_confirmed(confirmation
     assert all(one["accepted"] for one in lied["voters"]) and lied["absent"] == {}
     assert set(lied["unconfirmed"]) == {LIAR} and lied["unconfirmed"][LIAR].isprintable()
     assert {one["voter"] for one in lied["confirmations"]} == set(NAMES)
+
+
+@pytest.mark.parametrize("odd", ["a folder", "a link to itself", "a pipe", "a socket", "a link to a device"])
+def test_what_is_no_file_is_none(odd: str, meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write to the folder needs no key for it."""
+    m = meet()
+    path = m.place / m.terms.digest / REFUSED
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if odd == "a folder":
+        path.mkdir()
+    elif odd == "a pipe":
+        os.mkfifo(path)
+    elif odd == "a socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            monkeypatch.chdir(path.parent)  # a socket's path is short
+            bound.bind(path.name)
+    else:
+        path.symlink_to(path.name if odd == "a link to itself" else "/dev/zero")
+    assert refusals(m.box("organiser").place, m.terms.digest) == []
 
 
 def test_of_a_sender_eight_messages_are_read_and_one_that_cannot_be_is_named(

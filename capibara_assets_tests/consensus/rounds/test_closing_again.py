@@ -15,10 +15,11 @@ import pytest
 from capibara_assets.consensus.agree import ConsensusError
 from capibara_assets.consensus.certificates.certificate import read_certificate
 from capibara_assets.consensus.election.keys import read_private_key
-from capibara_assets.consensus.rounds.closing import AFTER, RESULT, close_round, last_election
+from capibara_assets.consensus.rounds.closing import AFTER, close_round, last_election
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.messages import ORGANISER
 from capibara_assets.consensus.rounds.places import RoundPlace, open_round_place
+from capibara_assets.consensus.rounds.stated import RESULT
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline, wait_for_deadline
