@@ -4,7 +4,7 @@ import difflib
 import errno
 import re
 import resource
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,10 +67,17 @@ def without_source(message: str) -> str:
 
 def remedy_behind(error: BaseException) -> str:
     """What to do where an error comes of too many open files, whatever it says it could not do; else empty."""
-    cause: BaseException | None = error
-    while cause is not None and getattr(cause, "errno", None) not in (errno.EMFILE, errno.ENFILE):
-        cause = cause.__cause__ or cause.__context__
-    return "" if cause is None else REMEDIES[cause.errno]  # type: ignore[attr-defined]
+    of = (getattr(cause, "errno", None) for cause in causes(error))
+    return next((REMEDIES[number] for number in of if number in (errno.EMFILE, errno.ENFILE)), "")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, and so on; each once, since an error may be its own cause."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class _ToldError(Exception):

@@ -1,10 +1,11 @@
 """Words of errors: on one line and bounded, whatever names out of files are in them."""
 
+import errno
 import pickle
 
 import pytest
 
-from capibara_assets.errors import InputError, IntegrityError, named
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, causes, named, remedy_behind
 
 
 @pytest.mark.parametrize("kind", [InputError, IntegrityError])
@@ -36,3 +37,11 @@ def test_a_name_is_printable_and_cut() -> None:
     assert named("a\nb\x9b") == "a\\nb\\x9b"
     assert named("n" * 160) == "n" * 160 and named("n" * 161) == "n" * 160 + " …"
     assert len(named("\n" * 900_000)) == 162
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    error, other = OSError(errno.ENOENT, "none"), OSError(errno.EMFILE, "too many")
+    error.__cause__ = error
+    assert list(causes(error)) == [error] and remedy_behind(error) == ""
+    other.__cause__, error.__cause__ = error, other
+    assert remedy_behind(error) == REMEDIES[errno.EMFILE]

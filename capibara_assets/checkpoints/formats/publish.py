@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from capibara_assets.checkpoints.content import PieceSource, nbytes
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, causes
 from capibara_assets.storage.commit import no_room, sync_tree
 from capibara_assets.storage.jsonfiles import make_folders, sync_folder
 
@@ -64,9 +64,7 @@ def write_source(source: PieceSource, name: str, file: BinaryIO) -> None:
 
 def disk_error(error: BaseException | None) -> OSError | None:
     """The OSError that caused an error: torch.save turns one into a RuntimeError about positions in its archive."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
+    return next((cause for cause in causes(error) if isinstance(cause, OSError)), None)
 
 
 @contextmanager

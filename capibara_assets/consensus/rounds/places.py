@@ -106,7 +106,9 @@ class StoredPlace:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise FileNotFoundError(f"{path} is no regular file") if error.errno in _NO_FILE else error from error
+            if error.errno in _NO_FILE:
+                raise FileNotFoundError(f"{path} is no regular file") from error
+            raise
         try:
             if not S_ISREG(os.fstat(descriptor).st_mode):  # a folder, or a pipe, which would never end
                 raise FileNotFoundError(f"{path} is no regular file")
@@ -204,12 +206,14 @@ class HttpPlace:
         """
         import httpx2
 
-        until, data = time.monotonic() + (_TIMEOUT_S if most <= _SHORT else _TRANSFER_S), bytearray()
+        data = bytearray()
         try:
             with httpx2.stream(
                 method, f"{self.root}/{name}", content=content, timeout=_TIMEOUT_S,
                 headers={"Accept-Encoding": "identity"},  # so that few bytes do not stand for many
             ) as reply:  # fmt: skip
+                # what is sent may take its time; each of its blocks has the time-out of the connection
+                until = time.monotonic() + (_TIMEOUT_S if most <= _SHORT else _TRANSFER_S)
                 pieces = reply.iter_raw() if most else iter(())
                 while len(data) < most and (piece := next(pieces, b"")):
                     data += piece

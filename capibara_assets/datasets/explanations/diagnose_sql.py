@@ -87,6 +87,8 @@ def _function(change: CodeEdit, missing: str | None, column: str | None) -> list
         return None
     if name == "DATEDIFF" and column is None:
         return None  # with two arguments it is MySQL's, which counts nights and no hours
+    if "ROUND" in map(str.upper, _CALL.findall(change.after)) and "ROUND" not in called:
+        return None  # it also rounds, which the error does not ask for
     whose, does = _FUNCTIONS[name]
     said = f"`{name}` is a function of {whose}: it {does}. SQLite has none of this name"
     if column is not None:

@@ -150,6 +150,9 @@ def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> 
     else:
         code = _uncommented(dissect(row["code"], language).body or row["code"], language)
         names = cell_names(code, language)
+        whole_names = cell_names(row["code"], language)
+        if names is not None and whole_names is not None and names.needed & whole_names.bound:
+            return None  # of what else stands in the cell, a part is needed that is not shown
         given = names is not None and names.exact and not names.needed
         context = SessionContext((), True) if given else evidence.context(row["execution_id"])
     pieces = quotable(context, recipe.context_chars)

@@ -89,12 +89,12 @@ class _Walk:
             raise Untold
         if not self.ends:
             self.line(f"No `return` is reached, so it returns `{text}`.")
-        told = [f"`{name}` is then `{value}`" for name, value in call["changed"].items() if name]
+        told = [f"the object given as `{name}` is then `{value}`" for name, value in call["changed"].items() if name]
         if any(_unreadable(value) for value in call["changed"].values()):
             raise Untold
         written = root.written()
         if told:
-            written.append(f"- The caller's object has changed: {', '.join(told)}.")
+            written.append(f"- Changed for the caller, too: {', '.join(told)}.")
         alike = Counter(_VALUE.sub("", line) for line in written)
         if max(alike.values(), default=0) > _MOST_ALIKE:
             return None

@@ -14,7 +14,7 @@ from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task, without_note
 from capibara_assets.datasets.code.python_source import BUILTINS
-from capibara_assets.datasets.code.sessions import Row, carried, cell_names
+from capibara_assets.datasets.code.sessions import Row, carried, cell_names, defined_name, definitions, statements
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
@@ -30,9 +30,10 @@ from capibara_assets.executions.patterns.retests import BELOW
 from capibara_assets.executions.patterns.similarity import tokens, unified_diff
 from capibara_assets.executions.patterns.statements import CellStatement, top_level
 from capibara_assets.executions.schema import WRONG_OUTPUT
-from capibara_assets.executions.tracebacks import own_frames, summary
+from capibara_assets.executions.tracebacks import Frame, own_frames, summary
 
 NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
+DROPPED = "its answer leaves out the call that failed, and keeps others"
 NO_TASK = "nothing says what the code is for, nor does its error"
 
 _SIDES = ("failing_code", "fixed_code")
@@ -75,6 +76,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             earlier=later[:-1],
         )
         error = _error(pair, test)
+        dropped = _drops_failed(failing, fixed, language, test.frames)
         before = pair.get("before", ())
         around = surroundings(
             evidence,
@@ -100,7 +102,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             duplicate_key=_duplicate_key(failing, fixed, language),
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
             quality=pair_quality(evidence, pair),
-            lacking=around.lacking or _unclear(pair, statement, failing, test),
+            lacking=around.lacking or _unclear(pair, statement, failing, test) or (DROPPED if dropped else None),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
             failing=failing,
@@ -191,6 +193,34 @@ def _without_looks(fixed: str, failing: str, language: str, asked: str) -> str:
 def _stands(one: CellStatement, former: Sequence[CellStatement], known: Set[str]) -> bool:
     """Whether a statement stands in the place of one of the failing code, or makes what is spoken of."""
     return one.defines or not known.isdisjoint(one.targets) or in_place_of(one, former, same=True) is not None
+
+
+def _drops_failed(failing: str, fixed: str, language: str, frames: Sequence[Frame]) -> bool:
+    """Whether an answer leaves out the very call that failed, and keeps others of the same function."""
+    if not frames or frames[0].text not in failing:
+        return False  # a test's, which stands apart
+    done = [_spaceless(one.text) for one in statements(fixed, language) if not defined_name(one.text)]
+    for name in definitions(failing, language):
+        if (call := _call_of(name, frames[0].text)) is not None and any(_call_of(name, text) for text in done):
+            return not any(_spaceless(call) in text for text in done)
+    return False
+
+
+def _call_of(name: str, text: str) -> str | None:
+    """The first call of a function in a line; None if there is none."""
+    found = re.search(rf"(?<![\w.$]){re.escape(name)}\(", text)
+    if found is None:
+        return None
+    depth = 0
+    for at, sign in enumerate(text[found.start() :], found.start() + 1):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0 and sign == ")":
+            return text[found.start() : at]
+    return text[found.start() :]
+
+
+def _spaceless(text: str) -> str:
+    return "".join(text.split())
 
 
 def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:

@@ -13,10 +13,14 @@ from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import statements
+from capibara_assets.datasets.kinds.prompts import stated
+from capibara_assets.datasets.kinds.referents import names_as_code
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 TOO_LITTLE = "what the comment or heading above its code asks for is hardly anything to do"
 BEYOND = "its answer does more than the comment or heading above it says"
+MEMBERS = "its answer reads members of its arguments that its prompt does not tell"
+INSIDE = "what stands above its code speaks of names inside it"
 CHOSEN = "its answer is made of texts, numbers or keys that its author chose and its prompt does not tell"
 
 _MOST_CHOSEN = 1  # texts, numbers and keys that a reader may guess, such as a limit of rows
@@ -30,6 +34,16 @@ _STEPS = {
     **dict.fromkeys(JAVASCRIPT, re.compile(r"^//+\s*(?P<text>\S.*)$")),
 }
 _PLAIN = re.compile(r"[\W_]+")
+_RECKONED = re.compile(r"[\w$.]+(?:[ \t]*(?:[-+*/%<>=!&|]{1,3})[ \t]*[\w$.]+)+")
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+_STANDARD = """__future__ abc bisect cmath collections contextlib copy dataclasses datetime decimal enum fractions
+functools heapq itertools json math operator random re statistics string textwrap time types typing unicodedata"""
+_PLAIN_MODULES = frozenset(_STANDARD.split())
+# of numbers, times, matches, ranges, errors, counters and named tuples
+_OF_VALUES = """real imag numerator denominator year month day hour minute second microsecond tzinfo days seconds
+microseconds start stop step pattern flags string pos endpos lastindex lastgroup args errno strerror msg maxlen
+default_factory _fields"""
+_VALUES_MEMBERS = frozenset(_OF_VALUES.split())
 _DOING = (
     ast.Call, ast.BinOp, ast.Compare, ast.For, ast.While, ast.comprehension, ast.Subscript, ast.FunctionDef,
     ast.AsyncFunctionDef, ast.ClassDef,
@@ -128,6 +142,67 @@ def why_chosen(answer: str, prompt: str) -> str | None:
     """Why only its author could have written untested Python code; None if others could."""
     own = chosen(answer, prompt)
     return CHOSEN if len(own) > _MOST_CHOSEN or any(map(_TELLING.search, own)) else None
+
+
+def why_inside(task: str, answer: str, signature: str) -> str | None:
+    """Why a text above a definition is a remark on its inside: it reckons with names that only the code binds."""
+    if not signature or is_task(task):
+        return None
+    reckoned = {name for span in _RECKONED.findall(task) for name in _NAME.findall(span)}
+    own = set(_NAME.findall(answer)) - set(_NAME.findall(signature))
+    return INSIDE if len(reckoned & own) > 1 else None
+
+
+def why_members(answer: str, prompt: str) -> str | None:
+    """Why Python code is about objects of a form that its prompt does not tell; None if it tells, or unknown.
+
+    What libraries and the code's own classes hold is known to whoever writes it.
+    """
+    tree = python_source.parse(answer)
+    if tree is None:
+        return None
+    nodes = [node for top in tree.body for node in walk(top)]
+    modules = {
+        (one.module or "" if isinstance(one, ast.ImportFrom) else name.name).partition(".")[0]
+        for one in (*nodes, *_imports(prompt)) if isinstance(one, ast.Import | ast.ImportFrom) for name in one.names
+    }  # fmt: skip
+    if not modules <= _PLAIN_MODULES:
+        return None
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    own = {"self", "cls", *python_source.BUILTINS, *(name for top in tree.body for name in python_source.bindings(top))}
+    read = {
+        node.attr for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
+        if not node.attr.startswith("__") and (root := _root(node)) is not None and root not in own
+    }  # fmt: skip
+    made = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    made |= {name for node in nodes if isinstance(node, ast.ClassDef) for one in node.body for name in _names_of(one)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    said = stated(prompt)
+    told = set(_NAME.findall("\n".join([prompt.replace(said, ""), *texts]))) | names_as_code(said)
+    return MEMBERS if read - made - told - _VALUES_MEMBERS else None
+
+
+def _imports(prompt: str) -> Iterator[ast.AST]:
+    """The imports of the code that a prompt shows."""
+    for line in prompt.split("\n"):
+        if line.startswith(("import ", "from ")) and (tree := python_source.parse(line)) is not None:
+            yield from tree.body
+
+
+def _root(node: ast.expr) -> str | None:
+    """The variable at the root of a chain of members and items; None of a call's result or a literal."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _names_of(one: ast.stmt) -> Iterator[str]:
+    if isinstance(one, python_source.Definition):
+        yield one.name
+    else:
+        yield from python_source.bindings(one)
 
 
 def unasked(task: str, answer: str) -> list[str]:

@@ -35,7 +35,14 @@ from capibara_assets.datasets.kinds.referents import (
     speaks_of_errors,
     with_earlier,
 )
-from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
+from capibara_assets.datasets.kinds.scope import (
+    why_beyond,
+    why_beyond_by_names,
+    why_chosen,
+    why_inside,
+    why_members,
+    within_task,
+)
 from capibara_assets.datasets.kinds.surroundings import Surroundings, surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
@@ -145,6 +152,8 @@ def _candidate(
         or (PARTS if _answered_in_parts(evidence, row, anatomy, around) else None)
         or (UNMADE if _lacks_asked(statement.text, [*context, asked.answer], test, row["language"]) else None)
         or _unsaid(statement, asked, own, row["language"], recipe.fewest_steps)
+        or (why_inside(statement.text, asked.answer, statement.signature) if statement.documented else None)
+        or (why_members(asked.answer, asked.prompt) if row["language"] == "python" else None)
         or (UNWRITTEN if unwritten_files(statement.text, asked.answer) else None)
         or _brief(statement.text, asked.prompt, row["language"])
     )

@@ -18,11 +18,13 @@ from capibara_assets.datasets.worth.query_sense import (
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     WITH_NULL,
+    WORDS,
     adds_texts,
     compares_as_text,
     compares_cases,
     compares_with_null,
     groups_by_name,
+    reckons_with_words,
     says_nothing,
     shows_months_for_dates,
     subtracts_dates,
@@ -87,6 +89,8 @@ def _claims_tables(candidate: ExampleCandidate) -> bool:
 def _why_senseless(query: str, shown: str) -> str | None:
     if says_nothing(query):
         return SAYS_NOTHING
+    if reckons_with_words(query, shown):
+        return WORDS
     return CASED if compares_cases(query) else AS_TEXT if compares_as_text(query, shown) else None
 
 

@@ -17,6 +17,9 @@ WITH_NULL = "its query compares a value with NULL, which is true of no row"
 ADDS_TEXT = "its query adds a text with +, which makes a number of it"
 DATES = "its query subtracts dates: SQLite, which stores them as text, gives years"
 
+WORDS = "its query reckons with texts that are no numbers, which SQLite takes for zero or for their first digits"
+
+_RECKONING = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _RANGED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _UP, _DOWN = (exp.GT, exp.GTE), (exp.LT, exp.LTE)
@@ -206,8 +209,8 @@ def declared_texts(tables: Sequence[exp.Expr]) -> set[str]:
     return {one.name.lower() for _, columns in definitions(tables) for one in columns if _is_text(one)}
 
 
-def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
-    """The columns of texts all of whose values are numbers of different widths."""
+def _text_values(tables: Sequence[exp.Expr]) -> dict[str, list[str]]:
+    """The literals that are inserted into columns of texts, by their names in lower case."""
     values: dict[str, list[str]] = defaultdict(list)
     created = dict(definitions(tables))
     for tree in tables:
@@ -220,9 +223,28 @@ def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
             ):
                 if _is_text(column) and isinstance(value, exp.Literal):
                     values[column.name.lower()].append(value.name)
+    return values
+
+
+def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
+    """The columns of texts all of whose values are numbers of different widths."""
     return {
-        name for name, texts in values.items() if all(map(_DIGITS.fullmatch, texts)) and len(set(map(len, texts))) > 1
+        name
+        for name, texts in _text_values(tables).items()
+        if all(map(_DIGITS.fullmatch, texts)) and len(set(map(len, texts))) > 1
     }
+
+
+def reckons_with_words(query: str, shown: str) -> bool:
+    """Whether a query adds, subtracts, multiplies or divides a column of texts that hold no numbers.
+
+    Args:
+        shown: the tables of the prompt, as they are defined and filled there.
+    """
+    values = _text_values(statements(shown))
+    words = {name for name, texts in values.items() if not any(map(_DIGITS.fullmatch, texts))}
+    reckoned = (node for tree in statements(query) for node in tree.find_all(*_RECKONING))
+    return bool(words) and any(_of(side, words) for node in reckoned for side in (node.this, node.expression))
 
 
 def shows_months_for_dates(query: str, task: str) -> bool:

@@ -4,15 +4,16 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from capibara_assets.consensus.rounds import places, round
-from capibara_assets.consensus.rounds.places import HttpPlace
+from capibara_assets.consensus.rounds.places import HttpPlace, open_round_place
 from capibara_assets.consensus.rounds.round import read_round
-from capibara_assets.errors import InputError
-from capibara_assets_tests.consensus.rounds.conftest import Meet
+from capibara_assets.errors import InputError, remedy_behind
+from capibara_assets_tests.consensus.rounds.conftest import Meet, served
 
 _HEAD = b"HTTP/1.1 %d X\r\nDate: Tue, 01 Dec 2026 08:00:00 GMT\r\nConnection: close\r\n%s\r\n"
 _ENDLESS, _BLOCK = 1 << 30, b" " * (1 << 16)
@@ -35,6 +36,19 @@ class Endless:
                 connection.sendall(self.block)
                 self.sent += len(self.block)
                 time.sleep(self.pause_s)
+
+
+class Slow(Endless):
+    """Reads what is sent slowly, and then says that it was kept."""
+
+    def answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(20)
+            left = 24 << 20
+            while left > 0:
+                left -= len(connection.recv(1 << 20, socket.MSG_WAITALL))
+                time.sleep(0.12)
+            connection.sendall(self.head + b"kept")
 
 
 @contextmanager
@@ -72,6 +86,22 @@ def test_of_the_answer_to_a_message_its_beginning_is_read(status: int) -> None:
                 place.create("a", b"x")
             assert str(raised.value).isprintable() and len(str(raised.value)) < 2000
     assert endless.sent < 32 << 20
+
+
+@pytest.mark.parametrize("way", ["a folder", "http"])
+def test_a_round_that_is_not_there_is_one_sentence(way: str, meet: Meet, tmp_path: Path) -> None:
+    m = meet()
+    with served(m.place) as url, pytest.raises(InputError, match="has no round 0000") as raised:
+        read_round(open_round_place(url if way == "http" else str(m.place), tmp_path), "0" * 64)
+    assert remedy_behind(raised.value) == ""
+
+
+def test_a_message_may_take_longer_to_be_sent_than_an_answer_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_TIMEOUT_S", 2.0)
+    with answering(Slow(201)) as place:
+        began = time.monotonic()
+        assert place.create("a", b"x" * (24 << 20))
+        assert time.monotonic() - began > 2.5
 
 
 def test_of_a_round_no_more_is_read_than_a_round_has(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
