@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import dagster as dg
 
+from capibara_assets.cli.dataset.forget_imports import imports_left
 from capibara_assets.cli.dataset.forget_report import ForgetReport, as_text
 from capibara_assets.cli.terminal.documents import AS_JSON
 from capibara_assets.cli.terminal.exits import FOUND, UNDECIDED
@@ -116,7 +117,7 @@ def _preview(
     work = work_folders(results.store, digests, records.needles)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
     unread = _unread(results, records)
-    aftermath = _Aftermath(_stale_after(results, records), unread, _imports_of(results, records.tenant))
+    aftermath = _Aftermath(_stale_after(results, records), unread, imports_left(results, records.tenant))
     return _report(records, results, places, aftermath, dry_run=True)
 
 
@@ -154,7 +155,7 @@ def _carry_out(
     delete(work)
     history, logs = rewrite_history(deployment, instance, _traces(records, digests), write=True)
     unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
-    left = [*unmade, *undeleted, *_imports_of(results, records.tenant)]
+    left = [*unmade, *undeleted, *imports_left(results, records.tenant)]
     aftermath = _Aftermath(_stale(deployment, instance, results), _unread(results, records), left, failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
     report = _report(records, saw, places, aftermath, dry_run=False)
@@ -177,20 +178,6 @@ def _unread(results: "Results", records: "ForgetFindings") -> "tuple[Lost, ...]"
 
     checkpoints = checkpoints_of(results.store).list() if has_checkpoints(results.store) else []
     return lost(results, checkpoints, still_damaged(results.store, records.damaged))
-
-
-def _imports_of(results: "Results", tenant: str | None) -> list[str]:
-    """Imported examples of a tenant, which are no executions: each file with what takes it out."""
-    from capibara_assets.lineage.columns import columns
-
-    left = []
-    for artifact in results.store.list("imported_examples") if tenant is not None else ():
-        theirs = columns(artifact, "lines", ["file", "tenant"]).filter(tenant=tenant)
-        for file, count in theirs["file"].value_counts(sort=True).iter_rows():
-            what = f"{count} imported lines of {file} in {artifact.path}"
-            command = f"`capibara dataset remove {file} --domain {artifact.partition}` takes them out of new datasets"
-            left.append(f"{what}: {command if results.is_current(artifact) else 'a former import'}")
-    return sorted(left)
 
 
 def _require_quiet(instance: dg.DagsterInstance) -> None:

@@ -1,10 +1,12 @@
 """SQL queries on small generated databases (`sql_worlds`): injected bugs, and the results of changed queries."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from capibara_assets.datasets.code.queries import statements
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.stated_tables import Stated, stated_tables, without_tables
 from capibara_assets.datasets.code.structure import structural_key, without_comments
@@ -21,6 +23,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 _SEEDS = 2  # databases that are tried for a query: the one that tells most bugs apart is taken
 _ROWS, _FEWER_ROWS = 6, 4
 _INPUTS = {"value": 1.0, "order": 1.0, "condition": 1.0}
+_CREATES = re.compile(r"\bcreate\s+(?:temp(?:orary)?\s+)?table\b", re.IGNORECASE)
 _EMPTY = "Empty result"
 _UNSETTLED = "SELECT 'its order cannot be told'"
 
@@ -88,7 +91,9 @@ def recorded(evidence: Evidence) -> tuple[list[tuple[Row, exp.Query, Stated]], s
         for row in rows
         if (tree := sql_worlds.parsed(row["code"])) is not None
     ]
-    return read, sql_worlds.catalogue([tree for _, tree, _ in read], [tables for *_, tables in read])
+    creating = [row["code"] for row in rows if _CREATES.search(row["code"])]
+    created = [one for code in dict.fromkeys(creating) for one in statements(code)]
+    return read, sql_worlds.catalogue([tree for _, tree, _ in read], [tables for *_, tables in read], created)
 
 
 def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:

@@ -13,6 +13,8 @@ from functools import cache
 from random import Random
 from typing import Literal, TypeVar
 
+from sqlglot import exp
+
 Sort = Literal["number", "text", "date"]
 FoundT = TypeVar("FoundT")
 
@@ -94,6 +96,8 @@ _ENDS = ("status", "country", "region", "city", "address", "category", "name", "
          "amount", "balance", "salary")  # fmt: skip
 _WHOLE = frozenset(("datetime", "runtime", "velocity", "capacity", "candidate", "update", "mandate", "prototype"))
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?-?(?: .*)?")
+_NUMBER_TYPE = re.compile("INT|REAL|FLOA|DOUB|DEC|NUM|BOOL", re.IGNORECASE)
+_DATE_TYPE = re.compile("DATE|TIME", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -144,6 +148,14 @@ def sort_by_name(name: str) -> Sort:
         return "date"
     counted = _split(name)[-1] in _UNITS or _looked_up(parts, _NUMBERS) is not None
     return "number" if _is_flag(parts) or (counted and not _is_text(parts)) else "text"
+
+
+def sort_by_type(declared: str, name: str) -> Sort:
+    """Kind of values of a column by its declared type, which may keep dates as texts."""
+    if _NUMBER_TYPE.search(declared):
+        return "number"
+    named = sort_by_name(name)
+    return "date" if _DATE_TYPE.search(declared) or named == "date" else "text" if declared else named
 
 
 def _is_flag(parts: Sequence[str]) -> bool:
@@ -296,3 +308,17 @@ def _matching(pattern: str, listed: Sequence[str]) -> str:
     begin, *middle, end = pattern.replace("_", "a").split("%") if "%" in pattern else (pattern.replace("_", "a"), "")
     made = " ".join(part.strip() for part in (begin or "Old", *middle, end or ("" if begin else "House")) if part)
     return next(fitting, made if re.fullmatch(form, made, re.IGNORECASE) else "".join((begin, *middle, end)))
+
+
+def met_by(node: exp.Expr, texts: Sequence[str], sort: Sort, *, turned: bool) -> tuple[list[str], list[str]]:
+    """Values that meet a comparison with constants, and such that do not."""
+    if isinstance(node, exp.EQ | exp.In):
+        return list(texts), []
+    if isinstance(node, exp.NEQ):
+        return [], list(texts)
+    if isinstance(node, exp.Between) and len(texts) == 2:
+        return [between(texts[0], texts[1], sort)], [beyond(texts[1], sort, up=True), texts[0]]
+    if isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        up = isinstance(node, exp.GT | exp.GTE) is not turned
+        return [beyond(texts[0], sort, up=up)], [beyond(texts[0], sort, up=not up), texts[0]]
+    return [], []

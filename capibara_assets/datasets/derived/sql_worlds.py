@@ -18,23 +18,25 @@ from capibara_assets.datasets.code.stated_tables import Stated
 from capibara_assets.datasets.derived.sql_values import (
     Column,
     Sort,
-    between,
-    beyond,
     day_of,
     is_counted,
     is_name,
     is_plain,
     is_unheard_of,
+    met_by,
     pool,
     sort_by_name,
+    sort_by_type,
     words,
     written,
 )
+from capibara_assets.datasets.worth.query_sense import definitions
 
 _ROWS = 6
 _DATE_CALLS = ("strftime", "date", "datetime", "julianday")
 _MOST_CONSTANTS, _OTHERS, _LINKED = 3, 3, 4
 
+_SURE = 100  # uses that say otherwise: a declaration counts more
 _NOT_STATED: Stated = MappingProxyType({})
 
 Catalogue = Mapping[str, Mapping[str, Sort | None]]
@@ -55,8 +57,10 @@ def statements(world: str) -> list[exp.Expr]:
     return [one for one in sqlglot.parse(world, read="sqlite") if one is not None]
 
 
-def catalogue(queries: Sequence[exp.Query], stated: Sequence[Stated] = ()) -> dict[str, dict[str, Sort | None]]:
-    """Columns of each table, from where queries leave no doubt and from what their tasks state."""
+def catalogue(
+    queries: Sequence[exp.Query], stated: Sequence[Stated] = (), created: Sequence[exp.Expr] = ()
+) -> dict[str, dict[str, Sort | None]]:
+    """Columns of each table, from where queries leave no doubt, what their tasks state and what sessions created."""
     catalogued: dict[str, dict[str, Sort | None]] = defaultdict(dict)
     for query in queries:
         for column, table in _certain(query):
@@ -66,6 +70,11 @@ def catalogue(queries: Sequence[exp.Query], stated: Sequence[Stated] = ()) -> di
             for column in columns:
                 catalogued[table].setdefault(column, None)
     votes = defaultdict[tuple[str, str], Counter[Sort]](Counter)
+    for table, defined in definitions(created):
+        for one in defined:
+            catalogued[table].setdefault(one.name.lower(), None)
+            kind = one.args.get("kind")
+            votes[table, one.name.lower()][sort_by_type(kind.sql() if kind else "", one.name.lower())] += _SURE
     for query in queries:
         for spot, use in (_uses(query, catalogued, {}) or {}).items():
             votes[spot].update([use.sort] if use.sort is not None else [])
@@ -221,7 +230,7 @@ def _uses(query: exp.Query, known: Catalogue, stated: Stated) -> dict[tuple[str,
             _compare(node, of)
         if isinstance(node, exp.Is) and (target := _column(node.this, of)) is not None:
             target.nullable = True
-        if isinstance(node, exp.Sum | exp.Avg | exp.Mul | exp.Div | exp.Sub):
+        if isinstance(node, exp.Sum | exp.Avg | exp.Mul | exp.Div | exp.Sub | exp.Add | exp.Mod):
             for side in (node.this, node.args.get("expression")):
                 if (target := _column(_counted_in(side), of)) is not None:
                     target.sort = target.sort or "number"
@@ -285,7 +294,7 @@ def _compare(node: exp.Expr, of: Mapping[int, Column]) -> None:
     # of a column of texts `'9'` would come after `'10'`; one of numbers takes both for numbers
     counted = not literals[0].is_string or all(text.isdigit() and str(int(text)) == text for text in texts)
     target.sort = target.sort or ("date" if literals[0].is_string and dated else "number" if counted else "text")
-    met, missed = _met(node, texts, target.sort, turned=isinstance(node.this, exp.Literal))
+    met, missed = met_by(node, texts, target.sort, turned=isinstance(node.this, exp.Literal))
     target.met += met
     target.missed += missed
 
@@ -303,24 +312,10 @@ def _compare_aggregate(
             if target is not None and target.sort in (None, "number"):
                 target.sort = "number"
                 part = 0.7 if isinstance(named, exp.Sum) else 1.0  # two rows of it exceed the sum, one does not
-                met, missed = _met(node, [written(round(float(literal.name) * part))], "number", turned=False)
+                met, missed = met_by(node, [written(round(float(literal.name) * part))], "number", turned=False)
                 target.met += met
                 target.missed += missed
             return
-
-
-def _met(node: exp.Expr, texts: Sequence[str], sort: Sort, *, turned: bool) -> tuple[list[str], list[str]]:
-    """Values that meet a comparison with constants, and such that do not."""
-    if isinstance(node, exp.EQ | exp.In):
-        return list(texts), []
-    if isinstance(node, exp.NEQ):
-        return [], list(texts)
-    if isinstance(node, exp.Between) and len(texts) == 2:
-        return [between(texts[0], texts[1], sort)], [beyond(texts[1], sort, up=True), texts[0]]
-    if isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
-        up = isinstance(node, exp.GT | exp.GTE) is not turned
-        return [beyond(texts[0], sort, up=up)], [beyond(texts[0], sort, up=not up), texts[0]]
-    return [], []
 
 
 def _drawn(tables: Mapping[str, Mapping[str, Column]], seed: str, rows: int) -> dict[str, dict[str, list[str]]]:

@@ -169,9 +169,10 @@ def why_members(answer: str, prompt: str) -> str | None:
     if not modules <= _PLAIN_MODULES:
         return None
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    handed = [node for top in tree.body if isinstance(top, python_source.Definition) for node in walk(top)]
     own = {"self", "cls", *python_source.BUILTINS, *(name for top in tree.body for name in python_source.bindings(top))}
     read = {
-        node.attr for node in nodes
+        node.attr for node in handed
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
         if not node.attr.startswith("__") and (root := _root(node)) is not None and root not in own
     }  # fmt: skip

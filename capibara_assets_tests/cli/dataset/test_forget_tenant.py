@@ -144,5 +144,20 @@ def test_imported_examples_of_a_tenant_are_named_with_what_takes_them_out(home: 
     assert (report["forgotten"], report["removed"]) == ([], [])
     assert "NOT GONE: 1 imported lines of chats.jsonl" in invoked("--tenant", "importers ltd", code=1).stdout
     command_here(home.environment, "dataset", "remove", "chats.jsonl", "--domain", "python")
-    [left] = json.loads(invoked("--tenant", "importers ltd", "--dry-run", "--json").stdout)["left"]
-    assert left.endswith(": a former import")
+    left = json.loads(invoked("--tenant", "importers ltd", "--dry-run", "--json").stdout)["left"]
+    assert ["1 imported lines of chats.jsonl" in one for one in left].count(True) == 1
+    assert any("imported lines" in one and ": a former result" in one for one in left)
+
+
+def test_datasets_with_imported_examples_of_a_tenant_are_named(home: MadeHome) -> None:
+    """The examples train on after the file is gone from the imports."""
+    chat = {"prompt": "Which lamp is lit?", "completion": "The lamp above the copper door is lit."}
+    (home.folder / "chats.jsonl").write_text(json.dumps(chat) + "\n")
+    file = str(home.folder / "chats.jsonl")
+    command_here(home.environment, "dataset", "import", file, "--domain", "python", "--tenant", "importers ltd")
+    run(home)
+    command_here(home.environment, "dataset", "remove", "chats.jsonl", "--domain", "python")
+    shown = json.loads(invoked("--tenant", "importers ltd", "--dry-run", "--json").stdout)["left"]
+    assert [one for one in shown if "1 imported examples in " in one and "run it anew" in one]
+    left = json.loads(invoked("--tenant", "importers ltd", "--json", code=1).stdout)["left"]  # made anew without it
+    assert [one for one in left if "1 imported examples in " in one and "a former result" in one]

@@ -208,6 +208,20 @@ def test_a_column_is_of_numbers_where_another_query_adds_it_up(recipe: DatasetRe
     assert "toll TEXT" in str(sql_worlds.world(trees[0], sql_worlds.catalogue(trees[:1]), "s"))
 
 
+def test_a_column_holds_what_a_session_created_it_for(recipe: DatasetRecipe) -> None:
+    """What a sub-query passes on is used without saying whose it is."""
+    query = "SELECT k + 1, after - 1 FROM (SELECT k, LEAD(k) OVER () AS after FROM slips) WHERE after > k + 1"
+    tree = sql_worlds.parsed(query)
+    assert tree is not None
+    for declared, named in (("int", "k INTEGER"), ("REAL", "k INTEGER"), ("varchar(9)", "k TEXT")):
+        created = sql_worlds.statements(f"create table slips(k {declared})")
+        made = sql_worlds.world(tree, sql_worlds.catalogue([tree], (), created), "s")
+        assert made is not None and named in made, declared
+    created = sql_worlds.statements("CREATE TABLE slips (sent TEXT, due DATETIME, paid BOOLEAN)")
+    known = sql_worlds.catalogue([], (), created)
+    assert known == {"slips": {"sent": "text", "due": "date", "paid": "number"}}
+
+
 def test_numbers_in_quotes_are_numbers_or_as_wide_as_one_another() -> None:
     assert "month INTEGER" in _world("SELECT tons FROM trips WHERE month > '3' ORDER BY month")
     padded = _world("SELECT tons FROM trips WHERE month > '03' ORDER BY month")

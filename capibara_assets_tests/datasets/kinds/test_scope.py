@@ -7,11 +7,15 @@ from capibara_assets.datasets.kinds.referents import REFERS_BACK
 from capibara_assets.datasets.kinds.scope import (
     BEYOND,
     CHOSEN,
+    INSIDE,
+    MEMBERS,
     TOO_LITTLE,
     unasked,
     why_beyond,
     why_beyond_by_names,
     why_chosen,
+    why_inside,
+    why_members,
     within_task,
 )
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -143,3 +147,40 @@ def test_headings_and_comments_are_held_to_it(recipe: DatasetRecipe) -> None:
         "asked": None,
     }
     assert lacking == whys
+
+
+ORDERED = "def order(jobs):\n    return [job.name for job in sorted(jobs, key=lambda job: job.priority)]"
+
+
+@pytest.mark.parametrize(
+    ("answer", "prompt", "why"),
+    [
+        (ORDERED, "Write Python code.\nNames by priority.\n\nSignature:\ndef order(jobs)", MEMBERS),
+        (ORDERED, "Write Python code.\nThe `name` of each job by its `priority`.\n\nSignature:\ndef order(jobs)", None),
+        (ORDERED, "Write Python code.\nNames by priority.\n\nSession so far:\n@dataclass\nclass Job:\n"
+         "    priority: int\n    name: str", None),
+        (ORDERED, "Write Python code.\nNames.\n\nIt has to pass:\n"
+         "assert order([Job(priority=1, name='a')]) == ['a']", None),
+        ("def f(days):\n    return [day.year for day in days]", "Write Python code.\nThe years.", None),
+        ("def f(text):\n    return text.strip().upper", "Write Python code.\nThe method.", None),
+        ("import shelf\n\ndef f(box):\n    return box.lid", "Write Python code.\nThe top of a box.", None),
+        ("class Box:\n    def __init__(self, lid):\n        self.lid = lid\n\ndef f(boxes):\n"
+         "    return [box.lid for box in boxes]", "Write Python code.\nBoxes and their tops.", None),
+    ],
+)  # fmt: skip
+def test_members_of_what_is_handed_over_are_told(answer: str, prompt: str, why: str | None) -> None:
+    assert why_members(answer, prompt) == why
+
+
+@pytest.mark.parametrize(
+    ("task", "signature", "why"),
+    [
+        ("the parts are texts: h * 60 + m glues them", "const minutes = (t) =>", INSIDE),
+        ("minutes since midnight, h * 60 + m", "const minutes = (h, m) =>", None),
+        ("Return h * 60 + m of a time", "const minutes = (t) =>", None),
+        ("minutes since midnight", "const minutes = (t) =>", None),
+    ],
+)
+def test_a_remark_that_reckons_with_names_of_the_inside(task: str, signature: str, why: str | None) -> None:
+    answer = 'const minutes = (t) => t.split(":").map(Number).reduce((h, m) => h * 60 + m);'
+    assert why_inside(task, answer, signature) == why

@@ -150,6 +150,28 @@ def test_a_bare_assertion_without_its_test_is_no_question(recipe: DatasetRecipe)
 
 
 @pytest.mark.parametrize(
+    ("calls", "failed", "lacking"),
+    [
+        ("print(area(2, 3))\nprint(area(2, [3]))", "print(area(2, [3]))", repair.DROPPED),
+        ("print(area(2, 3))\nprint(area(2, [3]))", "print(area(2, 3))", None),
+        ("total = area(2, 3)\nprint(total)", "print(area(2, 3))", None),
+        ("", "print(area(2, [3]))", None),
+        ("print(volume(2, 3))", "print(area(2, [3]))", None),
+    ],
+)
+def test_a_repair_does_not_leave_out_the_call_that_failed(
+    recipe: DatasetRecipe, calls: str, failed: str, lacking: str | None
+) -> None:
+    """The others would run just as well before."""
+    code = f"def area(w, h):\n    return w + h\n\n{failed}"
+    mended = f"def area(w, h):\n    return w * h\n\n{calls.replace('[3]', '[4]')}"
+    mended = mended if lacking or "[3]" not in failed else mended.replace("[4]", "[3]")
+    trace = f"Cell In[1], line 4\n----> 4 {failed}\nCell In[1], line 2, in area(w, h)\n----> 2     return w + h\n"
+    found = repaired(recipe, code, mended, error_name="TypeError", error_value="unsupported", traceback=trace)
+    assert found.lacking == lacking
+
+
+@pytest.mark.parametrize(
     ("said", "lacking"),
     [
         ("Test case did not pass. Please try again.", repair.NO_TEST),

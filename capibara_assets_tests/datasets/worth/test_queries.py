@@ -16,6 +16,7 @@ from capibara_assets.datasets.worth.query_sense import (
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     WITH_NULL,
+    WORDS,
     groups_by_name,
     says_nothing,
 )
@@ -153,6 +154,22 @@ def test_a_date_is_no_month() -> None:
     assert why(query.format("%Y-%m"), task) == MONTH_FOR_DATE
     assert why(query.format("%Y-%m-01"), task) is None
     assert why(query.format("%Y-%m"), "How many sales per month?") is None
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong"),
+    [
+        ("SELECT tag + 1 FROM slips", True),
+        ("SELECT MAX(amount) - tag FROM slips GROUP BY tag", True),
+        ("SELECT amount + 1, note * 2 FROM slips", False),
+        ("SELECT tag || 1 FROM slips", False),
+        ("SELECT LENGTH(tag) + 1 FROM slips", False),
+    ],
+)
+def test_texts_that_are_no_numbers_are_not_reckoned_with(query: str, wrong: bool) -> None:
+    rows = "('a1', 5, '7'), ('b', 6, '8')"
+    world = f"CREATE TABLE slips (tag TEXT, amount INTEGER, note TEXT);\nINSERT INTO slips VALUES {rows};"
+    assert shown(query, world) == (WORDS if wrong else None)
 
 
 @pytest.mark.parametrize(
