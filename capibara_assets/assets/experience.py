@@ -11,7 +11,7 @@ from capibara_assets.partitions import domains
 from capibara_assets.resources import DataEngine, Experience, Store
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="5")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="6")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All bullets of the agents' ACE playbooks, with their counters. Worry when many lines are quarantined."""
     from capibara_assets.executions.ingest.ledger import seen_secrets

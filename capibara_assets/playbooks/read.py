@@ -10,7 +10,7 @@ import polars as pl
 
 from capibara_assets.errors import InputError
 from capibara_assets.playbooks.formats.detection import Contents, read_contents
-from capibara_assets.playbooks.formats.parsed import Rejected, well_formed
+from capibara_assets.playbooks.formats.parsed import Rejected
 from capibara_assets.playbooks.formats.revisions import DeltaFile, Revisions, Snapshot, revise
 from capibara_assets.playbooks.places import Places, places_of
 from capibara_assets.playbooks.rows import Redact, ScannedFile, bullet_row, file_row, quarantined_row, run_rows
@@ -18,6 +18,7 @@ from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, Qua
 from capibara_assets.playbooks.similarity import components, normalised
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.storage.jsonfiles import well_formed
 from capibara_assets.storage.records import Record, table
 
 VOLATILE = ("files.parquet",)

@@ -7,9 +7,10 @@ from functools import cache
 
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.playbooks.formats.detection import Contents
-from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, well_formed
+from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected
 from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import well_formed
 
 _DETAIL = 1_000  # characters of what is wrong with a quarantined entry
 _SHOWN = 65_536  # characters of a quarantined entry

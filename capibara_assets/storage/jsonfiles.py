@@ -216,6 +216,16 @@ def foreign_object(data: bytes, what: object) -> dict[str, Any]:
     return value
 
 
+def well_formed(text: str) -> str:
+    """Text whose lone surrogates, halves of characters, are U+FFFD: no table and no file can hold them."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value of a document is a whole number from 0 that every reader reads alike."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
 def why_not_json(error: ValueError | RecursionError) -> str:
     """What is wrong with a document, behind `is`, of an error of `json.loads`, which speaks to programmers."""
     if isinstance(error, RecursionError):

@@ -34,6 +34,7 @@ _STEPS = {
     **dict.fromkeys(JAVASCRIPT, re.compile(r"^//+\s*(?P<text>\S.*)$")),
 }
 _PLAIN = re.compile(r"[\W_]+")
+_REMARK_WORDS = 15  # of a remark at most: a task may reckon with names of its own
 _RECKONED = re.compile(r"[\w$.]+(?:[ \t]*(?:[-+*/%<>=!&|]{1,3})[ \t]*[\w$.]+)+")
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _STANDARD = """__future__ abc bisect cmath collections contextlib copy dataclasses datetime decimal enum fractions
@@ -146,7 +147,7 @@ def why_chosen(answer: str, prompt: str) -> str | None:
 
 def why_inside(task: str, answer: str, signature: str) -> str | None:
     """Why a text above a definition is a remark on its inside: it reckons with names that only the code binds."""
-    if not signature or is_task(task):
+    if not signature or is_task(task) or len(task.split()) > _REMARK_WORDS:
         return None
     reckoned = {name for span in _RECKONED.findall(task) for name in _NAME.findall(span)}
     own = set(_NAME.findall(answer)) - set(_NAME.findall(signature))
@@ -169,12 +170,12 @@ def why_members(answer: str, prompt: str) -> str | None:
     if not modules <= _PLAIN_MODULES:
         return None
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    handed = [node for top in tree.body if isinstance(top, python_source.Definition) for node in walk(top)]
-    own = {"self", "cls", *python_source.BUILTINS, *(name for top in tree.body for name in python_source.bindings(top))}
+    inner = [node for top in tree.body if isinstance(top, python_source.Definition) for node in walk(top)]
+    handed = {name for node in inner for name in _handed(node)} - {"self", "cls"} - set(_assigned(inner))
     read = {
-        node.attr for node in handed
+        node.attr for node in inner
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
-        if not node.attr.startswith("__") and (root := _root(node)) is not None and root not in own
+        if not node.attr.startswith("__") and _root(node) in handed
     }  # fmt: skip
     made = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     made |= {name for node in nodes if isinstance(node, ast.ClassDef) for one in node.body for name in _names_of(one)}
@@ -190,6 +191,21 @@ def _imports(prompt: str) -> Iterator[ast.AST]:
     for line in prompt.split("\n"):
         if line.startswith(("import ", "from ")) and (tree := python_source.parse(line)) is not None:
             yield from tree.body
+
+
+def _handed(node: ast.AST) -> Iterator[str]:
+    """The names of what is handed to a function or taken out of something in turn."""
+    if isinstance(node, ast.arguments):
+        yield from (one.arg for one in (*node.posonlyargs, *node.args, *node.kwonlyargs))
+    elif isinstance(node, ast.For | ast.comprehension):
+        yield from (one.id for one in walk(node.target) if isinstance(one, ast.Name))
+
+
+def _assigned(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (one.id for target in targets for one in walk(target) if isinstance(one, ast.Name))
 
 
 def _root(node: ast.expr) -> str | None:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from capibara_assets.errors import InputError
 from capibara_assets.processes.supervise import doubled
 from capibara_assets.storage.digests import combine
+from capibara_assets.storage.jsonfiles import is_whole, well_formed
 
 if TYPE_CHECKING:
     import httpx2
@@ -129,13 +130,13 @@ def _sent(
             response = client.post(url, json=dict(body))
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise EndpointError(f"{url}: {error}") from error
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             problem = f"{type(error).__name__}: {error}"
         else:
             if response.status_code == 200:
                 try:
                     return response.json()
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise EndpointError(
                         f"{url} answers with something that is not JSON: {response.text[:200]}"
                     ) from error
@@ -176,9 +177,11 @@ def _read(endpoint: Endpoint, body: Any) -> Reply:
             tokens = body.get("eval_count")
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise EndpointError(f"{where} answers with no message in it: {str(body)[:300]}") from error
+    if not (tokens is None or is_whole(tokens)):
+        raise EndpointError(f"{where} counts {tokens!r} tokens: expected a whole number")
     if reason not in ("stop", "length"):
         raise EndpointError(f"{where} ended an answer for the reason {reason!r}: expected stop or length")
     if not isinstance(text, str) or (not text and not (reason == "stop" and tokens is not None and tokens <= 1)):
         more = ": all of its budget went elsewhere, raise max_new_tokens" if reason == "length" else ""
         raise EndpointError(f"{where} gave an empty answer of {tokens} tokens (finish {reason}){more}")
-    return Reply(text, None if tokens is None else int(tokens), reason)
+    return Reply(well_formed(text), tokens, reason)

@@ -22,7 +22,7 @@ from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import read_json, user_json
+from capibara_assets.storage.jsonfiles import is_whole, read_json, user_json, well_formed
 from capibara_assets.training.standalone.run import base_folder
 
 FORMS = (
@@ -92,9 +92,10 @@ def dspy_framing(program: Mapping[str, Any], source: str) -> Framing:
     signature = predictor["signature"]
     if not isinstance(signature, Mapping) or not isinstance(signature.get("instructions"), str):
         raise InputError(f"{source}: the signature has no instructions")
-    fields = [(_field_name(field), str(field.get("prefix") or "")) for field in signature.get("fields") or []]
+    listed = (_list(signature.get("fields"), source), _list(predictor.get("demos"), source))
+    fields = [(_field_name(field, source), str(field.get("prefix") or "")) for field in listed[0]]
     demos: list[Message] = []
-    for number, demo in enumerate(predictor.get("demos") or []):
+    for number, demo in enumerate(listed[1]):
         demos += _demo_turns(demo, fields, f"{source}, demonstration {number}")
     return Framing(signature["instructions"].strip(), tuple(demos))
 
@@ -150,15 +151,25 @@ def _predictors(program: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {key: value for key, value in program.items() if isinstance(value, Mapping) and "signature" in value}
 
 
-def _field_name(field: Mapping[str, Any]) -> str:
+def _field_name(field: Any, where: str) -> str:
     """DSPy describes a field by `${name}` unless the author did; its prefix is the name in words."""
+    if not isinstance(field, Mapping):
+        raise InputError(f"{where}: a field of the signature: expected an object, found {type(field).__name__}")
     described = str(field.get("description") or "")
     if described.startswith("${") and described.endswith("}"):
         return described[2:-1]
     return str(field.get("prefix") or "").strip().rstrip(":").lower().replace(" ", "_")
 
 
-def _demo_turns(demo: Mapping[str, Any], fields: Sequence[tuple[str, str]], where: str) -> list[Message]:
+def _list(value: Any, source: str) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise InputError(f"{source}: fields and demonstrations are lists, found {type(value).__name__}")
+    return value or []
+
+
+def _demo_turns(demo: Any, fields: Sequence[tuple[str, str]], where: str) -> list[Message]:
+    if not isinstance(demo, Mapping):
+        raise InputError(f"{where}: expected an object, found {type(demo).__name__}")
     known = [(name, prefix) for name, prefix in fields if name in demo]
     if len(known) < 2 or known[-1][0] != fields[-1][0]:
         names = ", ".join(name for name, _ in fields) or "none"
@@ -190,15 +201,14 @@ def _of_rows(name: str, file: Path, part: str | None) -> StoredContender:
         if item is None:
             raise InputError(f"{where}: expected an item_id")
         if isinstance(text := row.get("text"), str):
-            key = (item, int(row.get("sample") or 0))
+            key = (item, _whole(row, "sample", where) or 0)
             if key in answers:
                 raise InputError(f"{where}: a second answer to sample {key[1]} of {item}")
-            tokens = row.get("tokens")
-            answers[key] = (text, None if tokens is None else int(tokens), _finish(row, where))
-        elif isinstance(value := row.get("score"), int | float) and math.isfinite(value):
+            answers[key] = (well_formed(text), _whole(row, "tokens", where), _finish(row, where))
+        elif (score := _score(row)) is not None:
             if item in scores:
                 raise InputError(f"{where}: a second score of {item}")
-            scores[item] = float(value)
+            scores[item] = score
         else:
             raise InputError(f"{where}: expected a text (an answer) or a score (a finite number)")
     if not answers and not scores:
@@ -206,6 +216,25 @@ def _of_rows(name: str, file: Path, part: str | None) -> StoredContender:
     if answers and scores:
         raise InputError(f"{file} mixes answers and scores: give one of them")
     return StoredContender(name, file, answers, scores)
+
+
+def _score(row: Mapping[str, Any]) -> float | None:
+    """The score of a row; None where it is no finite number."""
+    value = row.get("score")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond all floats
+        return None
+
+
+def _whole(row: Mapping[str, Any], name: str, where: str) -> int | None:
+    """A count of a row, None where it has none. Raises InputError: it is another value."""
+    value = row.get(name)
+    if value is not None and not is_whole(value):
+        raise InputError(f"{where}: {name} is {value!r}, expected a whole number")
+    return value
 
 
 def _finish(row: Mapping[str, Any], where: str) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from capibara_assets.storage.jsonfiles import well_formed
+
 MOST_DIGITS = 100
 """Counters longer than this are damage, not counts."""
 _BEYOND: int = 10**MOST_DIGITS
@@ -132,11 +134,6 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
 def tidy(text: str) -> str:
     """Text with LF line ends and without blanks at either end; lone surrogates become U+FFFD."""
     return well_formed(text.replace("\r\n", "\n").replace("\r", "\n").strip())
-
-
-def well_formed(text: str) -> str:
-    """Text whose lone surrogates are U+FFFD: no table and no file can hold them."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def moment(value: Any, flags: list[str]) -> datetime | None:

@@ -135,6 +135,12 @@ def test_what_does_not_pass_is_an_error_that_says_what_was_answered(server: Serv
         (200, openai(None, 9, "length"), "raise max_new_tokens"),
         (200, openai("", None), "empty answer"),
         (200, openai("partial", 3, "content_filter"), "content_filter"),
+        *(
+            (200, openai(text, odd), "tokens: expected a whole number")  # type: ignore[arg-type]
+            for text in ("x", "")
+            for odd in ("3", [1], float("inf"), -5, True, 10**4000 // 10**3980, 2.5)
+        ),
+        (200, "[" * 100_000, "not JSON"),
     ],
 )
 def test_no_answer_is_made_up(server: Server, status: int, found: Any, match: str):
@@ -142,6 +148,18 @@ def test_no_answer_is_made_up(server: Server, status: int, found: Any, match: st
     with pytest.raises(EndpointError, match=match):
         asked(server)
     assert len(server.requests) == 1
+
+
+def test_half_a_character_is_an_answer(server: Server):
+    """Servers cut what they send between the halves of an emoji; no table could hold it."""
+    server.replies = [(200, '{"choices": [{"message": {"content": "a\\ud83db"}, "finish_reason": "stop"}]}')]
+    assert asked(server) == Reply("a\ufffdb", None, "stop")
+
+
+def test_what_cannot_be_decoded_is_an_error(server: Server):
+    server.replies, server.headers = [(200, "no gzip")], {"content-encoding": "gzip"}
+    with pytest.raises(EndpointError, match="DecodingError"):
+        asked(server)
 
 
 def test_a_model_that_ends_at_once_has_answered(server: Server):

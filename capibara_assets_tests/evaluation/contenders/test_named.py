@@ -151,6 +151,11 @@ def test_programs_that_are_no_one_prompt_are_refused():
     for demo, match in (({"question": "q"}, "found question"), ({"reasoning": "r", "answer": "a"}, "no question")):
         with pytest.raises(InputError, match=match):
             dspy_framing({**predictor, "demos": [demo]}, "p.json")
+    signature = predictor["signature"]
+    for odd in ({"demos": [5]}, {"demos": 5}, {"signature": {**signature, "fields": ["q", "a"]}},
+                {"signature": {**signature, "fields": "q"}}):  # fmt: skip
+        with pytest.raises(InputError, match=r"p\.json.*(expected an object|are lists), found (int|str)"):
+            dspy_framing({**predictor, **odd}, "p.json")
 
 
 ROWS = [
@@ -203,6 +208,10 @@ def test_scores_of_a_former_run(tmp_path: Path):
         ([{"item_id": "i0", "score": 1}, {"item_id": "i0", "score": 1}], "row 2: a second score"),
         ([{"item_id": "i0", "text": "a"}, {"item_id": "i1", "score": 1}], "mixes answers and scores"),
         ([{"item_id": "i0", "text": "a", "finish": "boom"}], "finish is 'boom'"),
+        *(([{"item_id": "i0", "text": "a", "sample": odd}], "row 1: sample is") for odd in ("x", [1], -1, 1.5, True)),
+        *(([{"item_id": "i0", "text": "a", "tokens": odd}], "row 1: tokens is") for odd in ("abc", 10**30, False)),
+        ('[{"item_id": "i0", "text": "a", "tokens": 1e999}]', "tokens is inf"),
+        *(([{"item_id": "i0", "score": odd}], "row 1: expected a text") for odd in (10**400, True, "1")),
         ({"a": 1}, "expected a list of objects"),
         ("{", "is not JSON"),
     ],
