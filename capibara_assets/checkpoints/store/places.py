@@ -125,7 +125,7 @@ def open_place(
     try:
         location = UPath(root)
         location.fs  # noqa: B018 - the library of its protocol is imported here
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, OSError) as error:  # an OSError: protocols that connect at once, as ftp does
         extra = "; pip install 'capibara-assets[gcp]' reads and writes gs://" if str(root).startswith("g") else ""
         raise InputError(f"{root} is no place for a store that can be reached: {error}{extra}") from error
     if location.protocol in ("", "file", "local"):

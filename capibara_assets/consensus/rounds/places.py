@@ -219,7 +219,7 @@ class HttpPlace:
                     data += piece
                     if time.monotonic() > until:
                         raise InputError(f"{self.root} does not come to the end of {name or 'its answer'}: try again")
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from error
         return reply.status_code, reply.headers, bytes(data[:most])
 

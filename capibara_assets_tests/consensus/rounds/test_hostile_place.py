@@ -96,6 +96,14 @@ def test_a_round_that_is_not_there_is_one_sentence(way: str, meet: Meet, tmp_pat
     assert remedy_behind(raised.value) == ""
 
 
+@pytest.mark.parametrize(
+    "address", ["ftp://127.0.0.1:1/x", "nothing://x", "http://[::1", "http://127.0.0.1:1", "https://\x00", "http://"]
+)
+def test_an_address_where_no_place_is_is_one_sentence(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be reached|is no place"):
+        read_round(open_round_place(address, tmp_path), "0" * 64)
+
+
 def test_a_message_may_take_longer_to_be_sent_than_an_answer_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_TIMEOUT_S", 2.0)
     with answering(Slow(201)) as place:
