@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.steps import Step, steps
 from capibara_assets.datasets.explanations.behaviour import capital, listed
-from capibara_assets.datasets.explanations.substitution import Substitution, is_readable
+from capibara_assets.datasets.explanations.substitution import Substitution, eats_its_own, is_readable
 
 _LONGEST, _MOST_NAMES = 100, 4
 _WRITTEN = re.compile(r"'[^']*'|\"[^\"]*\"|\b(?:None|True|False|null|true|false)\b")
@@ -205,7 +205,7 @@ def _next(run: Sequence[_Seen]) -> str | None:
 def _outcome(seen: _Seen, step: Step, code: str) -> str | None:
     """What a step comes out as, with the values of its parts."""
     kind, operands, result = seen.event[0], seen.operands, seen.event[3] if len(seen.event) > 3 else None
-    if step.value is None or any(not is_readable(value) for value in operands.values()):
+    if step.value is None or any(not is_readable(value) for value in operands.values()) or eats_its_own(step.value):
         return None
     if any(part.sort == "choice" for part in (step.value, *step.value.inside())):
         return None

@@ -15,6 +15,10 @@ _WHOLE = re.compile(r"-?\d+")
 _ORDERLESS = frozenset(["sorted", "len", "sum", "max", "min", "any", "all", "set", "frozenset", "bool", "isinstance"])
 _SET_METHODS = """add union intersection difference symmetric_difference update remove discard issubset issuperset
 isdisjoint copy clear intersection_update difference_update"""
+_CHANGING = (
+    "(?:heap)?(?:pop|push|pushpop|replace)|pop(?:left|item)|append(?:left)?|remove|insert|extend|shift|unshift|splice"
+    "|next"
+)
 _OF_SETS = frozenset(_SET_METHODS.split())
 
 
@@ -90,6 +94,17 @@ def is_set(text: str) -> bool:
         return isinstance(ast.parse(text, mode="eval").body, ast.Set)
     except (SyntaxError, ValueError):  # an object of JavaScript
         return False
+
+
+def eats_its_own(root: Part) -> bool:
+    """Whether a comprehension changes what it goes over: with that one's value in its place it gives something else."""
+    for part in (*root.inside(), root):
+        over = [re.escape(each.text) for each in part.parts if each.sort == "name"]
+        if part.sort in ("comprehension", "generator") and over:
+            names = "|".join(over)
+            if re.search(rf"\b(?:{_CHANGING})\(\s*(?:{names})\b|\b(?:{names})\.(?:{_CHANGING})\(", part.text):
+                return True
+    return False
 
 
 def shows_order(root: Part, operands: Mapping[str, str]) -> bool:

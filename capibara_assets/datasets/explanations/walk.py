@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capibara_assets.datasets.code.steps import Step
+from capibara_assets.datasets.code.steps import Part, Step
 from capibara_assets.datasets.explanations.behaviour import capital, listed
-from capibara_assets.datasets.explanations.substitution import Substitution, is_readable, is_set, plain, shows_order
+from capibara_assets.datasets.explanations.substitution import (
+    Substitution,
+    eats_its_own,
+    is_readable,
+    is_set,
+    plain,
+    shows_order,
+)
 
 _MOST_LINES, _MOST_TURNS, _MOST_DEPTH, _LONGEST, _LONGEST_SUBSTITUTED = 26, 9, 4, 120, 90
 _LEAST_SENTENCES, _LEAST_TESTS = 4, 2  # tests: and turns of loops
@@ -171,6 +178,8 @@ class _Walk:
         known |= changed
         said = self.parts_of(step, operands)
         others = [f"`{name}` becomes `{text}`" for name, text in told.items() if name not in step.targets]
+        if others and step.targets and step.value is not None and not _calls(step.value):
+            raise Untold  # an earlier step had changed them by another name, which was not seen then
         also = f", and {listed(others)}" if others else ""
         again = not step.text.startswith(("let ", "const "))  # which make a new variable in each turn
         values = [f"`{name}` {'stays' if again and name not in told else 'becomes'}" for name in step.targets]
@@ -234,7 +243,7 @@ class _Walk:
         """Sentence with the values of a step's calls and comprehensions; "" if there are none."""
         if step.value is None:
             return ""
-        if shows_order(step.value, operands):
+        if shows_order(step.value, operands) or eats_its_own(step.value):
             raise Untold
         told = []
         parts = list(step.value.inside())
@@ -366,6 +375,11 @@ class _Walk:
             self.blocks.pop()
         self.blocks[-1].lines.append(_Line([f"{said}: the loop ends."]))
         self.blocks.pop()
+
+
+def _calls(part: Part) -> bool:
+    """Whether an expression calls something, which may change what it is given."""
+    return any(each.sort in ("call", "comprehension", "generator") for each in (part, *part.inside()))
 
 
 def _replaced_end(text: str, old: str, new: str) -> str:

@@ -28,6 +28,10 @@ _LOADED = re.compile(
     r"|make_(?:blobs|moons|classification|circles|regression|friedman\d|s_curve|swiss_roll))\("
     r"|\bstats\.\w+\.(?:sf|cdf|ppf|pdf)\("
 )
+_ASSERTS = (
+    r"(?:(?:console\.|self\.)?assert|require\(['\"](?:node:)?assert|expect\("
+    r"|[\w$]+\.(?:deepStrictEqual|strictEqual|deepEqual|equal)\()"
+)
 _STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
 
 
@@ -91,14 +95,14 @@ def _is_str(node: ast.expr | None) -> bool:
 
 def _is_stated(code: str, output: str, language: str) -> bool:
     """Whether an assertion in code quotes the output, or the last part of it."""
-    if "assert" not in code:
+    if not re.search(_ASSERTS, code):
         return False
     flat = _as_written(output).strip("()'")
     parts = {flat, flat.partition(",")[2]} - {""}
     asserted = [
         _as_written(one)
-        for one in re.split(r"\n(?=\S)|\n[^\S\n]*(?=(?:console\.)?assert)", without_comments(code, language))
-        if re.match(r"\s*(console\.)?assert", one)
+        for one in re.split(rf"\n(?=\S)|\n[^\S\n]*(?={_ASSERTS})", without_comments(code, language))
+        if re.match(rf"\s*{_ASSERTS}", one)
     ]
     return any(len(part) > 1 and part in one for part in parts for one in asserted)
 

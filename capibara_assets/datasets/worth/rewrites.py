@@ -5,6 +5,8 @@ import difflib
 import re
 from collections import Counter
 
+from sqlglot import exp
+
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.queries import last_select
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
@@ -60,10 +62,16 @@ def selects_else(candidate: ExampleCandidate) -> str | None:
     before, after = (last_select(code) for code in (candidate.failing, candidate.answer))
     if before is not None and after is not None and after.is_star and not before.is_star:
         return ELSE  # what was joined or ranked to select comes along
+    if before is not None and after is not None and _ungroups(before, after):
+        return ELSE  # a row for each row instead of one for each group
     asked = states_task(candidate.prompt) and not candidate.prompt.startswith(ONLY_ERROR)
     if asked or before is None or after is None or before.is_star:
         return None  # a task tells what is to be selected
     return ELSE if len(before.selects) != len(after.selects) else None
+
+
+def _ungroups(before: exp.Select, after: exp.Select) -> bool:
+    return before.args.get("group") is not None and not (after.args.get("group") or after.args.get("distinct"))
 
 
 def _other_clauses(before: str, after: str) -> bool:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from capibara_assets.datasets.code.steps import steps
 from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.explanations.behaviour import is_new, request_sentence
+from capibara_assets.datasets.explanations.substitution import eats_its_own
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.tracing import traced
@@ -174,10 +176,9 @@ def nested(flat):
     out = {}
     for name, v in flat.items():
         *path, last = name.split(".")
-        node = out
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = v
+        if len(path) > 0:
+            last = "".join(path) + last
+        out[last] = v
     return out"""
 CLEARED = """\
 def cleared(items, most):
@@ -195,6 +196,17 @@ FIXES = {
     "bare": (BARE, BARE.replace("-=", "+="), "AssertionError"),
     "two": (WRONG, WRONG.replace("-=", "+=").replace("start=0", "start=-0 + 0"), "AssertionError"),
 }
+
+
+ALIASED = """function grouped(xs) {
+  const out = [];
+  for (const x of xs) {
+    const last = out[out.length - 1];
+    if (last && last[0] === x) last[1]++;
+    else out.push([x, 1]);
+  }
+  return out;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +236,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("use", "runs('aab'), runs('aabbb')", "a", minute=1),
         run("power", f"{POWER}\npower(3, 2)", "b"),
         run("halves", f"{HALVES}\nhalves(5)", "c", **script),
+        run("aliased", f"{ALIASED}\ngrouped(['u', 'u', 'd'])", "q7", **script),
         run("spaced", f"{SPACED}\npadded('red   is a', 9)", "q1"),
         run("spaced script", f"{SPACED_SCRIPT}\npadded('red   is a', 9)", "q2", **script),
         run("digits script", f"{DIGITS_SCRIPT}\nnextPalindrome(99)", "q6", **script),
@@ -521,3 +534,26 @@ def test_what_the_test_client_calls_itself_is_not_told(body: str) -> None:
     request = {"request": "GET /x", "headers": [], "sent": "", "status": 200, "body": body, "location": ""}
     assert request_sentence(request, [call]) is None
     assert request_sentence(request | {"body": '{"latestclientele":1}'}, [call]) is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "eats"),
+    [
+        ("[heapq.heappop(heap)[2] for _ in heap]", True),
+        ("[queue.pop() for _ in queue]", True),
+        ("sum(queue.popleft() for each in queue)", True),
+        ("[heapq.heappop(heap) for _ in range(len(heap))]", False),
+        ("[names.pop() for each in queue]", False),
+        ("[queue.index(each) for each in queue]", False),
+    ],
+)
+def test_what_is_gone_over_and_changed_is_not_put_in_its_place(expression: str, eats: bool) -> None:
+    """With the value in the place of the name, the expression would give something else."""
+    (step,) = steps(f"def f(heap, queue, names):\n    return {expression}", "python").values()
+    assert step.value is not None and eats_its_own(step.value) == eats
+
+
+def test_a_change_by_another_name_is_not_told_of_the_step_that_showed_it(
+    made: Callable[[str], ExampleCandidate | None],
+) -> None:
+    assert made("aliased") is None and made("halves") is not None

@@ -95,6 +95,18 @@ def test_a_repair_is_not_written_anew(language: str, failing: str, fixed: str, w
         ("", "SELECT * FROM boat", "SELECT * FROM boats", None),
         ("Which boats are there?", "SELECT name, kind FROM boat", "SELECT name FROM boats", None),  # a task tells it
         ("Which boats are there?", "SELECT name FROM boat", "SELECT name FROM boats LIMIT 5", ELSE),
+        (
+            "The last of each kind.",
+            "SELECT kind, last(name) FROM boats GROUP BY kind",
+            "SELECT kind, last_value(name) OVER (PARTITION BY kind ORDER BY age) FROM boats",
+            ELSE,
+        ),
+        (
+            "The last of each kind.",
+            "SELECT kind, last(name) FROM boats GROUP BY kind",
+            "SELECT DISTINCT kind, last_value(name) OVER (PARTITION BY kind) FROM boats",
+            None,
+        ),
     ],
 )
 def test_a_repair_of_a_query_asks_for_the_same(task: str, failing: str, fixed: str, why: str | None) -> None:

@@ -416,6 +416,22 @@ def test_a_list_that_is_written_down_is_never_equal() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asserted", "told"),
+    [
+        ('require("assert").deepStrictEqual(out, [20, 30]);', True),
+        ("t.deepEqual(out, [20, 30]);", True),
+        ("expect(out).toEqual([20, 30]);", True),
+        ("require('fs').writeFileSync(out, [20, 30]);", False),
+    ],
+)
+def test_an_assertion_inside_tells_an_output(asserted: str, told: bool) -> None:
+    made = "const out = xs.map((x) => x * 10).filter((x) => x > 10);"
+    code = f"function gather(xs) {{\n  {made}\n  {asserted}\n  return out;\n}}"
+    shown = prompts.predict("javascript", f"{code}\ngather([1, 2, 3]);", [])
+    assert (unworthy(candidate("predict", "[ 20, 30 ]", shown, "javascript")) == predictions.STATED) is told
+
+
+@pytest.mark.parametrize(
     ("asserted", "output", "told"),
     [
         ('assert r.json() == {"name": "tin", "tons": 4}', "{'name': 'tin', 'tons': 4}", True),
