@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class MessageVote:
             if each.voter in answers:
                 try:
                     keys[each.voter], own = read_answer(answers[each.voter].folder / "answer.json", each)
-                    ballots += own
+                    ballots += [*own, *self._contradicting(each, own, election, self.posted.received + timeout)]
                 except InputError as error:
                     absent[each.voter] = str(error)
         poll = Poll(keys, in_order(ballots), dict(sorted(absent.items())))
@@ -92,6 +93,15 @@ class MessageVote:
             except InputError as error:
                 unconfirmed[voter] = str(error)
         return Poll(keys, poll.ballots, poll.absent, tuple(given), dict(sorted(unconfirmed.items())))
+
+    def _contradicting(self, each: Assignment, own: Sequence[Ballot], election: str, closes: float) -> list[Ballot]:
+        """Other ballots that a voter signed in further messages: with two for one candidate, none of it counts."""
+        found: list[Ballot] = []
+        for message in self.box.of("ballots", election):
+            if message.sender == each.voter and message.received <= closes:
+                with suppress(InputError):  # no ballots, which say nothing
+                    found += read_answer(message.folder / "answer.json", each)[1]
+        return [ballot for ballot in dict.fromkeys(found) if ballot not in own]
 
     def _gather(
         self, kind: Kind, voters: Sequence[str], about: str, asked: Message, timeout: float

@@ -289,6 +289,22 @@ def test_copies_of_another_voters_ballots_beside_its_own_change_nothing(four: Me
     assert (_of_honest(copied), copied["absent"]) == (_of_honest(without), {})
 
 
+def test_a_voter_that_signs_two_different_ballots_in_two_messages_has_none(four: Meeting) -> None:
+    """Whoever reads one of the messages, and whoever reads the other, must not see two votes that hold."""
+    loves, seen = liar(LOVES_ALL), list[str]()
+
+    def twice(m: Meeting, head: Head, rest: bytes) -> None:
+        loves(m, head, rest)
+        if head.content.kind == "ballots" and not seen:
+            seen.append(head.name)
+            hates = _answer(m, rest, _ballots(m, rest, quality=0.0, loss=4.0))
+            m.put(*_of_liar(m, {"answer.json": hates}, "ballots", head.content.about))
+
+    certificate = hold_round(four, twice).certificate
+    assert certificate["equivocated"] == [LIAR]
+    assert {one["voter"] for one in certificate["confirmations"]} == set(NAMES)
+
+
 @pytest.mark.parametrize(
     "confirmation",
     ["half a character", *(pytest.param(c, marks=pytest.mark.extended) for c in CONFIRMATIONS if c[:2] != "ha")],
