@@ -148,6 +148,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
 }
+# SQLite's errors of where a database lies, and of its bytes: others are defects of ours
+_OF_PLACES = tuple(f"SQLITE_{name}" for name in ("IOERR", "FULL", "CANTOPEN", "READONLY", "CORRUPT", "NOTADB", "PERM"))
 _OF_BUCKETS = ("aiohttp.", "gcsfs.", "google.auth.", "google.api_core.")  # modules with errors of their own
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
@@ -212,7 +214,9 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
 
 
 def database_problem(error: Exception) -> str:
-    """What SQLAlchemy says of a database that cannot be opened or is damaged; empty for any other error."""
+    """What is said of a database that cannot be opened or is damaged; empty for any other error."""
+    if getattr(error, "sqlite_errorname", "").startswith(_OF_PLACES):  # of one that we open ourselves
+        return f"a database cannot be used ({printable(str(error))})"
     said = getattr(error, "orig", None)
     if not type(error).__module__.startswith("sqlalchemy.") or said is None:
         return ""
@@ -292,8 +296,10 @@ def _run(command: click.Command, name: str) -> None:
         sys.exit(INTERRUPTED)
     except Exception as error:  # of a library that is not imported here, since that takes a second
         if said := database_problem(error):
-            said += ": check that its folder can be written and is whole (`capibara doctor`), or name another home"
-            said += " (CAPIBARA_HOME)"
+            said += (
+                ": check that its disk has room, and that its folder can be written and is whole (`capibara doctor`)"
+            )
+            said += ", or name another home (CAPIBARA_HOME)"
         elif not (said := bucket_problem(error)):
             raise
         print_marked("red", name, f": {said}", err=True)

@@ -25,7 +25,7 @@ from capibara_assets.deployment.file import (
 from capibara_assets.deployment.home import kept_experience
 from capibara_assets.deployment.locations import resources_root, shipped_experience
 from capibara_assets.domains import DOMAINS
-from capibara_assets.errors import InputError, clause
+from capibara_assets.errors import InputError, clause, printable
 
 DEFAULT_BASE_MODEL = "capibara-nano"
 NAMED_BASES = {"20b": "MODEL_20B_PATH", "120b": "MODEL_120B_PATH"}
@@ -272,6 +272,8 @@ def _hardware(choose: _Chooser, section: HardwareSection) -> tuple[DomainHardwar
     default, own = section.default, {domain.value: one for domain, one in section.domains.items()}
     text = choose.text("TARGET")
     if text:
+        if not text.isprintable():  # bytes that are no UTF-8 among them
+            raise InputError(f"no hardware target '{printable(text)}': a name has characters that can be printed")
         name, names = _targets("CAPIBARA_TARGET", text)
         default = default.on(name) if name else default
         own = {domain: one.on(name) for domain, one in own.items()} if name else own

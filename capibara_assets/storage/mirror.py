@@ -1,5 +1,6 @@
 """Local mirror of a folder on an object store, for readers that need files, and the way back: uploads of folders."""
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -18,14 +19,23 @@ def is_remote(location: str) -> bool:
     return "://" in location and not location.startswith("file://")
 
 
+def prepare_buckets() -> None:
+    """Set up gcsfs before it is imported, which UPath does on first use.
+
+    It otherwise asks for a bucket's type over gRPC, and hangs for a minute where there is no such service; and logs a
+    traceback where a bucket cannot be reached, which the command says in a sentence.
+    """
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+
+
 def file_system(location: str) -> tuple[Any, str]:
     """(fsspec file system, path in it) of a remote location.
 
     Raises:
         InputError: the scheme is unknown or its library is not installed.
     """
-    # as in store.py: gcsfs otherwise asks for the bucket's type over gRPC, which may hang for a minute
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    prepare_buckets()
     import fsspec
 
     try:

@@ -32,7 +32,7 @@ from capibara_assets.storage.manifest import (
     file_entry,
     parse_manifest,
 )
-from capibara_assets.storage.mirror import is_remote, require_scheme
+from capibara_assets.storage.mirror import is_remote, prepare_buckets, require_scheme
 from capibara_assets.storage.records import (
     Record,
     SchemaError,
@@ -94,9 +94,7 @@ class ArtifactStore:
                 whose library is missing.
         """
         if str(root).startswith(("gs:", "gcs:")):
-            # gcsfs otherwise asks for the bucket's type over gRPC and hangs for a minute where there is no such
-            # service; it reads this variable when it is imported, which UPath does on first use
-            os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+            prepare_buckets()
         if is_remote(str(root)):
             require_scheme(str(root))
         location = UPath(root)

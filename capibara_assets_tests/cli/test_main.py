@@ -3,9 +3,11 @@
 import json
 import os
 import shlex
+import sqlite3
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -13,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from dagster._utils.warnings import beta_warning, preview_warning
 
-from capibara_assets.cli.main import COMMANDS, GROUPS, cli, hush_dagster
+from capibara_assets.cli.main import COMMANDS, GROUPS, cli, database_problem, hush_dagster
 from capibara_assets.cli.terminal.help import examples_of
 
 
@@ -167,3 +169,16 @@ def test_a_lanes_process_is_silenced_before_it_loads_the_graph() -> None:
         "assert not {'dagster', 'capibara_assets.definitions'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_a_disk_refuses_a_database_is_no_traceback_and_what_we_ask_wrongly_is_one(tmp_path: Path) -> None:
+    (tmp_path / "no.db").write_bytes(b"no database" * 100)
+    for made, asked, told in (
+        (tmp_path / "no.db", "SELECT 1 FROM x", "file is not a database"),
+        (tmp_path / "absent" / "x.db", "SELECT 1", "unable to open"),
+        (":memory:", "SELECT nothing", ""),
+    ):
+        with pytest.raises(sqlite3.Error) as raised, closing(sqlite3.connect(made)) as database:
+            database.execute(asked)
+        said = database_problem(raised.value)
+        assert (told in said and "a database cannot be used" in said) if told else said == ""

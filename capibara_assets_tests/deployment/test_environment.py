@@ -69,6 +69,8 @@ def test_lists_and_pairs_are_read():
         ("FETCH_GIB", "inf", "CAPIBARA_FETCH_GIB is 'inf'"),
         ("PARALLEL", "0", "CAPIBARA_PARALLEL is '0': give a whole number above zero"),
         ("FAULTS", "voter-3", "'voter-3': expected VOTER=FAULT"),
+        ("TARGET", "\udcff", r"no hardware target '\udcff'"),
+        ("TARGET", "laptop\n", r"no hardware target 'laptop\n'"),
         ("FAULTS", "voter-1=nan,sign_flip", "'sign_flip': expected VOTER=FAULT"),
     ],
 )

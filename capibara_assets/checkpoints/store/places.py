@@ -21,6 +21,7 @@ from capibara_assets.storage.commit import no_room
 from capibara_assets.storage.conditional import has_generations, replace_seen, seen
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.foreign import read_stored
+from capibara_assets.storage.mirror import prepare_buckets
 from capibara_assets.storage.ranges import LocalRangeReader, RangeReader, RemoteRangeReader
 
 PARTS = "parts"
@@ -120,8 +121,7 @@ def open_place(
         InputError: a remote place without `work`, or of a protocol that is unknown or not installed.
     """
     if str(root).startswith(("gs:", "gcs:")):
-        # as in storage/store.py: gcsfs otherwise asks for the bucket's type over gRPC, and hangs where there is none
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        prepare_buckets()
     try:
         location = UPath(root)
         location.fs  # noqa: B018 - the library of its protocol is imported here

@@ -24,7 +24,7 @@ _OPTIONS = (
         "reference",
         required=True,
         metavar="FOLDER|REF",
-        help="A model or adapter: its folder, an artifact's, or a checkpoint of the store (an id, MODEL, MODEL@v7).",
+        help="A model or adapter: its folder, an artifact's, or a stored checkpoint: an id, MODEL, MODEL@v7.",
     ),
     click.option(
         "--base", metavar="FOLDER|NAME", help="Base model of an adapter; default: the one it names, checked by digest."
@@ -60,7 +60,7 @@ class ModelChoice:
         if folder.is_file():
             raise InputError(f"--model {folder} is a file: give the folder of a model or adapter")
         store = self.where.open()
-        checkpoint = store.open(reference)
+        checkpoint = store.open(reference.removeprefix("checkpoint:"))  # as `evaluate` and `compare` name one
         with TemporaryDirectory(prefix="capibara-model-") as place:
             target = Path(place) / "model"
             store.load(checkpoint.id, "huggingface", target)

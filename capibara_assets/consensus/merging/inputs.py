@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merging.stack import MappedTensor
 from capibara_assets.errors import InputError, named
-from capibara_assets.modeling.files import CONFIG, GENERATION, require_sane_sizes
+from capibara_assets.modeling.files import CONFIG, GENERATION, require_sane_sizes, require_token_ids
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import foreign_object
 
@@ -25,6 +25,12 @@ FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 _COPIED = (
     *(CONFIG, GENERATION, "tokenizer*", "chat_template*", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.*", "merges.txt", "spiece.model", "preprocessor_config.json"),
+)
+# Fields of a config by which a model makes something else of the same tensors; a missing one has its class's default.
+_DECISIVE = (
+    *("model_type", "hidden_act", "hidden_activation", "activation_function", "rms_norm_eps", "layer_norm_eps"),
+    *("layer_norm_epsilon", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
+    *("num_attention_heads", "num_key_value_heads", "sliding_window", "num_experts_per_tok"),
 )
 _OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")
 
@@ -84,6 +90,7 @@ def read_model(path: Path | str) -> Model:
     if CONFIG in content.files:
         config = foreign_object(to_bytes(content.files[CONFIG]), path / CONFIG)
         require_sane_sizes(config, path / CONFIG)
+        require_token_ids(path)
     files = {
         name: source
         for name, source in content.files.items()
@@ -126,9 +133,12 @@ def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) ->
         any_dtype: models may differ in element type, since the result's was given.
 
     Raises:
-        InputError: a model lacks a tensor, or shapes or element types differ; names tensor and files.
+        InputError: a model lacks a tensor, shapes or element types differ, or the configs make something else of equal
+            tensors; names tensor or field, and files.
     """
     everyone = [*models, *([base] if base else [])]
+    for model in everyone[1:]:
+        _check_configs(everyone[0], model)
     names = sorted({name for model in models for name in model.tensors})
     for name in names:
         missing = [model for model in everyone if name not in model.tensors]
@@ -142,6 +152,16 @@ def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) ->
         for model in everyone[1:]:
             _check_pair(name, first, model.tensors[name], any_dtype)
     return sorted(base.tensors.keys() - set(names)) if base else []
+
+
+def _check_configs(one: Model, other: Model) -> None:
+    for name in _DECISIVE:
+        if name in one.config and name in other.config and one.config[name] != other.config[name]:
+            first, second = (named(str(model.config[name])) for model in (one, other))
+            raise InputError(
+                f"{name} is {first} in {one.path / CONFIG} and {second} in {other.path / CONFIG}: "
+                "merge checkpoints of the same architecture, whose tensors mean the same"
+            )
 
 
 def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:

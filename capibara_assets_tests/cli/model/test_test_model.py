@@ -139,6 +139,7 @@ def test_a_checkpoint_of_the_store(adapter: Path, base: Path, tmp_path: Path) ->
     words = ("--store", tmp_path / "store", "--domain", "sql", "--max-new-tokens", 4, "--json")
     by_name = json.loads(ask("--model", "sql/consensus@v1", *words))
     assert by_name["answers"] == json.loads(ask("--model", adapter, *words[2:]))["answers"]
+    assert by_name["answers"] == json.loads(ask("--model", "checkpoint:sql/consensus@v1", *words))["answers"]
     with pytest.raises(InputError, match="the checkpoint store"):
         ask("--model", "sql/consensus@v2", "--base", base, *words)
 

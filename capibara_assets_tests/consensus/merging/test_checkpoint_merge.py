@@ -156,6 +156,7 @@ def test_errors_say_what_where_and_what_to_do(checkpoints: tuple[Path, list[Path
         ('{"r": 1, "r": 1}', "is ambiguous: 'r' is there twice"),
         ("\ufeff{}", "byte order mark"),
         ("[]", "expected a JSON object, found list"),
+        ('{"vocab_size": 9, "eos_token_id": 999}', "eos_token_id"),
     ],
 )
 def test_a_config_of_no_model_is_not_merged(config: str, said: str, tmp_path: Path) -> None:
@@ -164,6 +165,33 @@ def test_a_config_of_no_model_is_not_merged(config: str, said: str, tmp_path: Pa
     with pytest.raises(InputError) as caught:
         merge_checkpoints([folder], "linear", tmp_path / "out")
     assert said in str(caught.value) and str(folder / "config.json") in str(caught.value)
+
+
+LIKE = {"model_type": "llama", "hidden_act": "silu", "rope_theta": 1e4, "rms_norm_eps": 1e-5, "vocab_size": 9}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"model_type": "mistral"}, "model_type is llama in "),
+        ({"rope_theta": 5e6}, "rope_theta is 10000.0 in "),
+        ({"hidden_act": "gelu"}, "hidden_act is silu in "),
+        ({"rms_norm_eps": 0.1}, "rms_norm_eps is 1e-05 in "),
+        ({"max_position_embeddings": 77, "_name_or_path": "x", "eos_token_id": 3}, ""),
+        ({"rope_theta": None}, ""),
+    ],
+)
+def test_models_that_make_something_else_of_equal_tensors_are_not_merged(
+    other: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """What one makes of the other's weights is noise, and no shape tells."""
+    config = {name: value for name, value in {**LIKE, **other}.items() if value is not None}
+    models = [saved(tmp_path / "one", model(1), LIKE), saved(tmp_path / "two", model(2), config)]
+    if not said:
+        merge_checkpoints(models, "linear", tmp_path / "out", weights=[0.5, 0.5])
+        return
+    with pytest.raises(InputError, match=f"^{said}.*one/config.json and .*: merge checkpoints of the same arch"):
+        merge_checkpoints(models, "linear", tmp_path / "out", weights=[0.5, 0.5])
 
 
 INFINITE = [("linear", float("-inf"))]  # one sum tells both; of the others in `make test-all`
