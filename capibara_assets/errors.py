@@ -84,8 +84,12 @@ class _ToldError(Exception):
     """An error whose words people read: on one line and bounded, whatever was put into them out of a file."""
 
     def __str__(self) -> str:
-        text = printable(super().__str__())
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _END]} … {text[-_END:]}"
+        return bounded(printable(super().__str__()))
+
+
+def bounded(text: str) -> str:
+    """A message without its middle where it is long: its end says what to do."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _END]} … {text[-_END:]}"
 
 
 class InputError(_ToldError):

@@ -17,7 +17,16 @@ from capibara_assets import __version__
 from capibara_assets.cli.terminal.empty_values import refusing_empty
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, place_of, printable, remedy_behind
+from capibara_assets.errors import (
+    REMEDIES,
+    InputError,
+    IntegrityError,
+    bounded,
+    nearest,
+    place_of,
+    printable,
+    remedy_behind,
+)
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.interruptions import heeding_signals
 from capibara_assets.processes.startup import set_up_process
@@ -202,7 +211,9 @@ def main() -> None:
 
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
-    """The error, with the choice that is most like a misspelt one."""
+    """The error, bounded, with the choice that is most like a misspelt one."""
+    if len(whole := error.format_message()) > len(short := bounded(whole)):  # it repeats what was given
+        return click.UsageError(short, getattr(error, "ctx", None))
     if not isinstance(error, click.BadParameter) or isinstance(error, click.MissingParameter):
         return error  # one that is missing lists its choices itself
     if not error.param or not isinstance(error.param.type, click.Choice):
@@ -286,7 +297,7 @@ def _run(command: click.Command, name: str) -> None:
     except OSError as error:
         if not (said := _system_problem(error) or bucket_problem(error)):
             raise
-        print_marked("red", name, f": {said}", err=True)
+        print_marked("red", name, f": {bounded(said)}", err=True)
         sys.exit(REFUSED)
     except click.ClickException as error:
         _with_nearest(error).show()

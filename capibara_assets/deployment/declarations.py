@@ -4,7 +4,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -31,7 +31,16 @@ class Declared(BaseModel):
                     near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
                     raise ValueError(f"unknown key {key!r}: {hint}")
+                if isinstance(values[key], bool) and not _may_be_true(cls.model_fields[key].annotation):
+                    raise ValueError(f"{key} is {str(values[key]).lower()}, expected a value that is no truth value")
         return values
+
+
+def _may_be_true(annotation: Any) -> bool:
+    """Whether a field's type has truth values, which Pydantic else takes for 0 and 1."""
+    if annotation in (bool, Any) or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return True  # what is no model is refused by the model
+    return any(each is True or each is False or _may_be_true(each) for each in get_args(annotation))
 
 
 def read_mapping(file: Path) -> dict[str, Any]:

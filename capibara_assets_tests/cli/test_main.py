@@ -182,3 +182,12 @@ def test_what_a_disk_refuses_a_database_is_no_traceback_and_what_we_ask_wrongly_
             database.execute(asked)
         said = database_problem(raised.value)
         assert (told in said and "a database cannot be used" in said) if told else said == ""
+
+
+@pytest.mark.parametrize("words", [["backfill", "--domains"], ["merge", "linear"], ["checkpoint", "show"], ["schema"]])
+def test_a_refusal_does_not_repeat_all_that_was_given(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "capibara_assets.cli", *words, "x" * 100_000],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and 0 < len(done.stderr) < 3000 and not done.stdout

@@ -1,6 +1,7 @@
 """Declared files: what is misspelt, doubled, missing or of another kind is refused, with the file and the key."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,6 +27,8 @@ def written(folder: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("seed: true", "seed is true, expected a value that is no truth value"),
+        ("seed: 1\ninner: {rank: false}", "rank is false, expected a value that is no truth value"),
         ("seed: 1\nsedd: 2", "unknown key 'sedd': did you mean 'seed'"),
         ("seed: 1\nzzz: 2", "unknown key 'zzz': known: seed, inner"),
         ("seed: 1\ninner: {rnak: 2}", "inner: .*unknown key 'rnak': did you mean 'rank'"),
@@ -75,3 +78,17 @@ def test_a_file_that_extends_another_says_what_differs(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_an_empty_mapping(tmp_path: Path) -> None:
     assert read_mapping(written(tmp_path, "# nothing\n")) == {}
+
+
+class Switched(Declared):
+    switch: bool
+    rest: dict[str, int | bool] | None = None
+    either: Literal["auto", True] = "auto"
+    factor: float | None = None
+
+
+def test_truth_values_are_taken_where_a_field_has_some(tmp_path: Path) -> None:
+    text = "switch: true\nrest: {a: false}\neither: true\nfactor: 1"
+    assert read_declared(written(tmp_path, text), Switched).either is True
+    with pytest.raises(InputError, match="factor is true"):
+        read_declared(written(tmp_path, text.replace("factor: 1", "factor: true")), Switched)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capibara_assets.executions.parsing import JAVASCRIPT
+
 _NAMES = {
     "python": "Python",
     "javascript": "JavaScript",
@@ -22,6 +24,7 @@ PREDICT_ERROR = "Predict the error"
 """How a request for the error that code raises begins."""
 ONLY_ERROR = "Fix the error in this"
 """How a request for a repair begins of which nothing but the error says what is wanted."""
+_CALL = re.compile(r"([A-Za-z_$][\w$]*)\(.*\);?[ \t]*(?://.*)?$")
 _SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 
 
@@ -157,12 +160,22 @@ def walk_through(call: str) -> str:
 
 
 def predict(language: str, code: str, context: Sequence[str]) -> str:
-    """Prompt to predict the output of code."""
+    """Prompt to predict the output of code; it tells that a promise at the end is awaited, as recorders do."""
+    awaited = language in JAVASCRIPT and _ends_with_promise(code, "\n".join([*context, code]))
     return _joined(
-        f"Predict the output of this {language_name(language)} code.",
+        f"Predict the output of this {language_name(language)} code{'; the promise at its end is awaited' * awaited}.",
         (SESSION, "\n".join(context)),
         (CODE, code),
     )
+
+
+def _ends_with_promise(code: str, whole: str) -> bool:
+    """Whether JavaScript ends with a promise that it does not await itself."""
+    last = code.rstrip().rpartition("\n")[2]
+    called = _CALL.match(last)
+    if called is not None and re.search(rf"\basync function {called[1]}\b|\b{called[1]} = async\b", whole):
+        return True
+    return last.startswith("Promise.") or (last.startswith(("})(", "(async ")) and "(async " in code)
 
 
 def predict_error(language: str, code: str, context: Sequence[str]) -> str:

@@ -36,6 +36,8 @@ _TEMPORARY = re.compile(r"(?<![\w'\"])##?([A-Za-z_]\w*)")
 _KEY = re.compile(r"(?:^|_)id$|[a-z]I[dD]$", re.IGNORECASE)
 _LEAST_ALIKE, _FEWEST_TOKENS = 0.35, 12
 _COMPUTED = (exp.Mul, exp.Div, exp.Add, exp.Sub)
+# what takes many rows, or may: what stands in it is not shown
+_OF_ROWS = (exp.AggFunc, exp.Filter, exp.Window, exp.WithinGroup, exp.Subquery, exp.Star, exp.Anonymous)
 _BOUNDS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -93,11 +95,28 @@ def _picks(select: exp.Select, shown: Sequence[exp.Expr]) -> bool:
         return False
     grouped = [projected(part, select) for part in (group.expressions if group is not None else ())]
     told = {part.sql().lower() for part in grouped} | {p.name.lower() for p in grouped if isinstance(p, exp.Column)}
-    bare = [one for one in own if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)]
-    loose = [one for one in bare if one.sql().lower() not in told and one.name.lower() not in told]
+    loose = [column for one in own for column in _loose(one, told)]
     if not loose:
         return False
     return group is None or any(not _determined(one, grouped, select, shown) for one in loose)
+
+
+def _loose(node: exp.Expr, told: set[str]) -> Iterator[exp.Column]:
+    """The columns of an expression that are neither grouped by nor aggregated.
+
+    Args:
+        told: what a query groups by, and the names of columns among it, in lower case.
+    """
+    if node.sql().lower() in told or isinstance(node, _OF_ROWS):
+        return
+    if isinstance(node, exp.Column):
+        if not isinstance(node.this, exp.Star) and node.name.lower() not in told:
+            yield node
+        return
+    for part in node.args.values():
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, exp.Expr):
+                yield from _loose(each, told)
 
 
 def _aggregates(node: exp.Expr) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.executing import NOT_AS_SHOWN, as_shown
-from capibara_assets.datasets.kinds import predict
+from capibara_assets.datasets.kinds import predict, prompts
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets_tests.datasets.conftest import evidence_of, run
@@ -138,3 +138,22 @@ def test_a_check_that_is_all_there_is_to_show_gives_nothing(recipe: DatasetRecip
     code = JOIN + "const got = join([4, 6]);\nif (got !== '8-12') throw new Error(got);"
     evidence = evidence_of([run("e", code, language="javascript", result_text="undefined")])
     assert [one.lacking for one in as_shown(predict.candidates(evidence, recipe), evidence, execute)] == [NOT_AS_SHOWN]
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "told"),
+    [
+        ("javascript", "async function main() {\n  return 1;\n}\nmain()", True),
+        ("javascript", "const main = async () => 1;\nmain(2, 3);", True),
+        ("javascript", "(async () => {\n  console.log(1);\n})();", True),
+        ("javascript", "Promise.all([f(1)])", True),
+        ("javascript", "async function main() {}\nawait main()", False),
+        ("javascript", "function main() {}\nmain()", False),
+        ("python", "async def main(): pass\nmain()", False),
+    ],
+)
+def test_a_promise_at_the_end_is_said_to_be_awaited(language: str, code: str, told: bool) -> None:
+    """Node prints nothing of it, its prompt a promise, and a recorder what it becomes."""
+    asked = prompts.predict(language, code, [])
+    assert ("the promise at its end is awaited" in asked.partition("\n\n")[0]) is told
+    assert prompts.section(asked, prompts.CODE) == code
