@@ -232,6 +232,8 @@ def _score(row: Mapping[str, Any]) -> float | None:
 def _whole(row: Mapping[str, Any], name: str, where: str) -> int | None:
     """A count of a row, None where it has none. Raises InputError: it is another value."""
     value = row.get(name)
+    if isinstance(value, float) and value.is_integer():  # as pandas keeps a column with gaps
+        value = int(value)
     if value is not None and not is_whole(value):
         raise InputError(f"{where}: {name} is {value!r}, expected a whole number")
     return value

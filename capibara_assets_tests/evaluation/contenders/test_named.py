@@ -160,7 +160,7 @@ def test_programs_that_are_no_one_prompt_are_refused():
 
 ROWS = [
     {"item_id": "i0", "text": "a", "tokens": 3, "finish": "length"},
-    {"item_id": "i0", "sample": 1, "text": "b"},
+    {"item_id": "i0", "sample": 1.0, "text": "b"},
     {"example_id": "i1", "text": ""},
 ]
 
