@@ -74,8 +74,11 @@ class MessageVote:
         for each in assignments:
             if each.voter in answers:
                 try:
-                    keys[each.voter], own = read_answer(answers[each.voter].folder / "answer.json", each)
-                    ballots += [*own, *self._contradicting(each, own, election, self.posted.received + timeout)]
+                    counted = answers[each.voter]
+                    keys[each.voter], own = read_answer(counted.folder / "answer.json", each)
+                    others = self._later_ballots(each, counted, self.posted.received + timeout)
+                    # with two different ones for a candidate, none of the voter's counts
+                    ballots += [*own, *(ballot for ballot in dict.fromkeys(others) if ballot not in own)]
                 except InputError as error:
                     absent[each.voter] = str(error)
         poll = Poll(keys, in_order(ballots), dict(sorted(absent.items())))
@@ -94,14 +97,14 @@ class MessageVote:
                 unconfirmed[voter] = str(error)
         return Poll(keys, poll.ballots, poll.absent, tuple(given), dict(sorted(unconfirmed.items())))
 
-    def _contradicting(self, each: Assignment, own: Sequence[Ballot], election: str, closes: float) -> list[Ballot]:
-        """Other ballots that a voter signed in further messages: with two for one candidate, none of it counts."""
+    def _later_ballots(self, each: Assignment, counted: Message, closes: float) -> list[Ballot]:
+        """The ballots that a voter signed in further messages in time."""
         found: list[Ballot] = []
-        for message in self.box.of("ballots", election):
-            if message.sender == each.voter and message.received <= closes:
+        for message in self.box.of("ballots", counted.head.content.about):
+            if message.sender == each.voter and message != counted and message.received <= closes:
                 with suppress(InputError):  # no ballots, which say nothing
                     found += read_answer(message.folder / "answer.json", each)[1]
-        return [ballot for ballot in dict.fromkeys(found) if ballot not in own]
+        return found
 
     def _gather(
         self, kind: Kind, voters: Sequence[str], about: str, asked: Message, timeout: float

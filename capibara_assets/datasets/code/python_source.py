@@ -283,21 +283,21 @@ def _changes(statement: ast.stmt) -> Iterator[str]:
     """
     for node in walk(statement):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            yield from _base(node)
+            yield from base(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
-            yield from _base(node.func)
+            yield from base(node.func)
         elif isinstance(node, Definition):
             for decorator in node.decorator_list:
                 inner = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if not isinstance(inner, ast.Name):
-                    yield from _base(inner)
+                    yield from base(inner)
         elif isinstance(node, ast.Expr):
             call = node.value.value if isinstance(node.value, ast.Await) else node.value
             if isinstance(call, ast.Call) and not (isinstance(call.func, ast.Name) and _HARMLESS.match(call.func.id)):
                 if not isinstance(call.func, ast.Name):  # a bare call `f(x)` changes nothing of `f`
-                    yield from _base(call.func)
+                    yield from base(call.func)
                 for argument in call.args:
-                    yield from _base(argument)
+                    yield from base(argument)
                 yield from _handed_over(call.func)
 
 
@@ -309,10 +309,10 @@ def _handed_over(called: ast.expr) -> Iterator[str]:
     if called_name(made)[:1].isupper():  # a class, as everybody writes them
         for given in (*made.args, *(keyword.value for keyword in made.keywords)):
             if isinstance(given, ast.Attribute):
-                yield from _base(given)
+                yield from base(given)
 
 
-def _base(node: ast.expr) -> Iterator[str]:
+def base(node: ast.expr) -> Iterator[str]:
     """The variable at the root of `a.b[c].d`; nothing where a call is in between."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value

@@ -65,13 +65,13 @@ def _printed_definitions(output: str) -> Iterator[QueryTable]:
     """Every CREATE TABLE that stands whole in a text, also inside a quoted string or a table's cell."""
     text = output.replace("\\r\\n", "\n").replace("\\n", "\n").replace("\\t", " ").replace("\\'", "'")
     for match in _DDL.finditer(text):
-        end = _balanced(text, match.end())
+        end = balanced(text, match.end())
         if end is not None:
             for table in defined(statements(text[match.start() : end])):
                 yield table._replace(definition=text[match.start() : end])
 
 
-def _balanced(text: str, start: int) -> int | None:
+def balanced(text: str, start: int) -> int | None:
     """The end of the first pair of parentheses from `start`; None where it does not close, or is not near."""
     opening = text.find("(", start)
     if opening < 0 or opening - start > 200:

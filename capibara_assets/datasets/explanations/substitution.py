@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 
 from capibara_assets.datasets.code.one_line import in_one_line
+from capibara_assets.datasets.code.python_source import CHANGING
 from capibara_assets.datasets.code.steps import Part
 
 _LONGEST_VALUE = 120
@@ -15,10 +16,7 @@ _WHOLE = re.compile(r"-?\d+")
 _ORDERLESS = frozenset(["sorted", "len", "sum", "max", "min", "any", "all", "set", "frozenset", "bool", "isinstance"])
 _SET_METHODS = """add union intersection difference symmetric_difference update remove discard issubset issuperset
 isdisjoint copy clear intersection_update difference_update"""
-_CHANGING = (
-    "(?:heap)?(?:pop|push|pushpop|replace)|pop(?:left|item)|append(?:left)?|remove|insert|extend|shift|unshift|splice"
-    "|next"
-)
+_CHANGING = "|".join(sorted(CHANGING | {"heappop", "heappush", "heappushpop", "heapreplace"}))
 _OF_SETS = frozenset(_SET_METHODS.split())
 
 

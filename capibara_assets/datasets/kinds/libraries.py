@@ -35,12 +35,13 @@ def unnamed_libraries(answer: str, prompt: str, language: str) -> list[str]:
         return []
     return [
         name
-        for name in sorted(_imported(answer) - _CUSTOMARY - sys.stdlib_module_names)
+        for name in sorted(imported(answer) - _CUSTOMARY - sys.stdlib_module_names)
         if not any(word in told for word in (name.lower(), *_NAMED_BY.get(name, ())))
     ]
 
 
-def _imported(code: str) -> set[str]:
+def imported(code: str) -> set[str]:
+    """The packages that Python imports, relative imports aside."""
     names: set[str] = set()
     for node in walk(python_source.parse(code) or ast.Module([], [])):
         if isinstance(node, ast.Import):

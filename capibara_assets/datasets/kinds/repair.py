@@ -14,6 +14,7 @@ from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task, without_note
 from capibara_assets.datasets.code.python_source import BUILTINS
+from capibara_assets.datasets.code.schemas import balanced
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names, defined_name, definitions, statements
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
@@ -209,14 +210,7 @@ def _drops_failed(failing: str, fixed: str, language: str, frames: Sequence[Fram
 def _call_of(name: str, text: str) -> str | None:
     """The first call of a function in a line; None if there is none."""
     found = re.search(rf"(?<![\w.$]){re.escape(name)}\(", text)
-    if found is None:
-        return None
-    depth = 0
-    for at, sign in enumerate(text[found.start() :], found.start() + 1):
-        depth += (sign in "([{") - (sign in ")]}")
-        if depth == 0 and sign == ")":
-            return text[found.start() : at]
-    return text[found.start() :]
+    return None if found is None else text[found.start() : balanced(text, found.start())]
 
 
 def _spaceless(text: str) -> str:

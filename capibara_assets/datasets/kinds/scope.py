@@ -13,6 +13,7 @@ from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import statements
+from capibara_assets.datasets.kinds.libraries import imported
 from capibara_assets.datasets.kinds.prompts import stated
 from capibara_assets.datasets.kinds.referents import names_as_code
 from capibara_assets.executions.parsing import JAVASCRIPT, walk
@@ -163,22 +164,28 @@ def why_members(answer: str, prompt: str) -> str | None:
     if tree is None:
         return None
     nodes = [node for top in tree.body for node in walk(top)]
-    modules = {
-        (one.module or "" if isinstance(one, ast.ImportFrom) else name.name).partition(".")[0]
-        for one in (*nodes, *_imports(prompt)) if isinstance(one, ast.Import | ast.ImportFrom) for name in one.names
-    }  # fmt: skip
+    shown = (line for line in prompt.split("\n") if line.startswith(("import ", "from ")))
+    modules = imported(answer).union(*map(imported, shown))
     if not modules <= _PLAIN_MODULES:
         return None
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     inner = [node for top in tree.body if isinstance(top, python_source.Definition) for node in walk(top)]
-    handed = {name for node in inner for name in _handed(node)} - {"self", "cls"} - set(_assigned(inner))
+    assigned = (node for node in inner if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr))
+    handed = {name for node in inner for name in _handed(node)} - {"self", "cls"}
+    handed -= {name for node in assigned for name in python_source.bindings(node)}
     read = {
         node.attr for node in inner
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
-        if not node.attr.startswith("__") and _root(node) in handed
+        if not node.attr.startswith("__") and not handed.isdisjoint(python_source.base(node))
     }  # fmt: skip
     made = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-    made |= {name for node in nodes if isinstance(node, ast.ClassDef) for one in node.body for name in _names_of(one)}
+    made |= {
+        name
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        for one in node.body
+        for name in python_source.bindings(one)
+    }
     made |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     said = stated(prompt)
@@ -186,40 +193,12 @@ def why_members(answer: str, prompt: str) -> str | None:
     return MEMBERS if read - made - told - _VALUES_MEMBERS else None
 
 
-def _imports(prompt: str) -> Iterator[ast.AST]:
-    """The imports of the code that a prompt shows."""
-    for line in prompt.split("\n"):
-        if line.startswith(("import ", "from ")) and (tree := python_source.parse(line)) is not None:
-            yield from tree.body
-
-
 def _handed(node: ast.AST) -> Iterator[str]:
     """The names of what is handed to a function or taken out of something in turn."""
-    if isinstance(node, ast.arguments):
-        yield from (one.arg for one in (*node.posonlyargs, *node.args, *node.kwonlyargs))
+    if isinstance(node, python_source.Function | ast.Lambda):
+        yield from (one.arg for one in python_source.parameters(node))
     elif isinstance(node, ast.For | ast.comprehension):
-        yield from (one.id for one in walk(node.target) if isinstance(one, ast.Name))
-
-
-def _assigned(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (one.id for target in targets for one in walk(target) if isinstance(one, ast.Name))
-
-
-def _root(node: ast.expr) -> str | None:
-    """The variable at the root of a chain of members and items; None of a call's result or a literal."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def _names_of(one: ast.stmt) -> Iterator[str]:
-    if isinstance(one, python_source.Definition):
-        yield one.name
-    else:
-        yield from python_source.bindings(one)
+        yield from python_source.bindings(node.target)
 
 
 def unasked(task: str, answer: str) -> list[str]:

@@ -30,7 +30,7 @@ from capibara_assets.storage.records import polars_schema
 _CHUNK_ROWS, _CHUNK = 512, 1 << 20  # executions and bytes of them that become a frame at once
 _HELD = 24 << 20  # bytes of executions that wait in memory for others of their partition
 _ROW = 200  # bytes of a row beside what it says
-_REASON = 200  # characters of a reason, which may name a key
+_REASON, _DETAIL = 200, 1000  # characters of a reason, and of what is wrong: both may quote the line
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
@@ -306,6 +306,11 @@ def split_by_hash(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[i
         yield int(part), rows
 
 
+def shown_reason(fault: Fault) -> str:
+    """The reason of a fault, which may name a key, redacted and then cut."""
+    return redact_name(fault.reason)[:_REASON]
+
+
 def quarantine_row(name: str, line: int, offset: int, fault: Fault, data: bytes) -> dict[str, Any]:
     """One row of the quarantine, as a mapping; what it says is redacted before it is cut to its limit."""
     digest = keyed_digest(data)
@@ -315,8 +320,8 @@ def quarantine_row(name: str, line: int, offset: int, fault: Fault, data: bytes)
         "file": name,
         "line": line,
         "offset": offset,
-        "reason": redact_name(fault.reason)[:_REASON],
-        "detail": quarantine_text(fault.detail.encode("utf-8", "replace")),
+        "reason": shown_reason(fault),
+        "detail": quarantine_text(fault.detail.encode("utf-8", "replace"))[:_DETAIL],
         "text": quarantine_text(data),
         "digest": digest,
     }

@@ -14,8 +14,8 @@ from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets.executions.formats.lines import LineReader, LogLine
 from capibara_assets.executions.formats.opening import lines_at, source_lines
 from capibara_assets.executions.ingest.file_plan import ReadPlan
-from capibara_assets.executions.ingest.intake import quarantine_row
-from capibara_assets.executions.secrets.redact import keyed_digest, redact_name
+from capibara_assets.executions.ingest.intake import quarantine_row, shown_reason
+from capibara_assets.executions.secrets.redact import keyed_digest
 from capibara_assets.processes.progress import tracked
 
 CONFLICT = "conflicting_execution_id"
@@ -114,9 +114,9 @@ def _outcome(path: Path, row: Mapping[str, Any], lines: Mapping[int, bytes], now
     parts = list(read_parts(data, now))
     # a line that says something else now is judged by what it says; one part of several by its own bytes
     same = [part for part in parts if keyed_digest(part.data) == row["digest"]] or parts
-    faults = [part.content.reason for part in same if isinstance(part.content, Fault)]
+    faults = [shown_reason(part.content) for part in same if isinstance(part.content, Fault)]
     if faults:
-        return redact_name(faults[0])
+        return faults[0]
     if row["reason"] == CONFLICT and keyed_digest(data) == row["digest"]:
         return CONFLICT  # valid in itself; only the next ingest run knows all ids
     return "valid" if any(isinstance(part.content, Recorded) for part in same) else "other_content"

@@ -163,7 +163,7 @@ def _read(steps: list[tuple[Callable[[Any], Change], Any]], text: str, rejected:
         line = line_of(text, locator)
         try:
             undamaged(shown)
-            change = read(entry if isinstance(entry, str) else object_of(entry))
+            change = read(entry)
         except UnfitEntry as unfit:
             rejected.append(Rejected(unfit.reason, unfit.detail, shown, line, locator))
         else:
@@ -223,7 +223,8 @@ def _settable(values: Any) -> dict[str, Any]:
 
 
 def _merge(entry: Any) -> Change:
-    name = _target({"id": entry.get("keep_id")} if isinstance(entry, Mapping) else entry)
+    entry = object_of(entry)
+    name = _target({"id": entry.get("keep_id")})
     others = entry.get("merge_ids")
     if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
         raise UnfitEntry("type:merge_ids", "expected a list of ids")
