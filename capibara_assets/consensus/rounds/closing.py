@@ -20,15 +20,15 @@ from capibara_assets.consensus.election.voter import Assignment, Proposal, read_
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.messages import ORGANISER, Kind, Message
 from capibara_assets.consensus.rounds.round import RoundExamples
-from capibara_assets.consensus.rounds.stated import PROPOSAL, RESULT
+from capibara_assets.consensus.rounds.stated import AFTER, PROPOSAL, RESULT, StatedAfter, read_after
 from capibara_assets.consensus.rounds.submissions import Named, Submissions, documents, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.commit import copy_folder, sync_tree
-from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, readable_json, write_json_atomic
 
-ELECTION, CERTIFICATE, AFTER = "election.json", "certificate.json", "after.json"
+ELECTION, CERTIFICATE = "election.json", "certificate.json"
 SIGNED = "submissions.json"
 """Of a result: voter -> first line of its submission, which has its signature over the files in `voters/`."""
 _LOOK_S = 0.25  # between two looks at the place's clock
@@ -58,7 +58,7 @@ class MessageVote:
             self.posted = last
             return
         if ended is not None:
-            files[AFTER] = readable_json({"result": ended.head.name})
+            files[AFTER] = readable_json(StatedAfter(result=ended.head.name).model_dump())
         self.posted = self.box.send("election", ORGANISER, files, self.key, published.digest)
 
     def hold(
@@ -181,9 +181,7 @@ def last_election(box: Mailbox) -> Message | None:
         InputError: an election does not say what it follows.
     """
     elections = box.of("election")
-    ends = {
-        str(read_object(each.folder / AFTER).get("result")) for each in elections if AFTER in each.head.content.files
-    }
+    ends = {after.result for each in elections if (after := read_after(each)) is not None}
     former = {result.head.content.about for result in box.of("result") if result.head.name in ends}
     return next((each for each in reversed(elections) if each.head.name not in former), None)
 

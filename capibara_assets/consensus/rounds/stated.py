@@ -1,4 +1,4 @@
-"""What the organiser states in the JSON documents of its messages: its proposal and its result, checked when read."""
+"""What the organiser states in the JSON documents of its messages, checked when read."""
 
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from capibara_assets.errors import InputError, in_words
 from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import strict_json, why_not_json
 
-PROPOSAL, RESULT = "proposal.json", "result.json"
+PROPOSAL, RESULT, AFTER = "proposal.json", "result.json", "after.json"
 
 
 class _Document(BaseModel):
@@ -39,6 +39,13 @@ class StatedResult(_Document):
         return self
 
 
+class StatedAfter(_Document):
+    """What an election says if it follows an attempt that ended."""
+
+    result: str
+    """Name of the message that ended the attempt."""
+
+
 _Stated = TypeVar("_Stated", bound=_Document)
 
 
@@ -50,6 +57,11 @@ def read_proposal(message: Message) -> StatedProposal:
 def read_result(message: Message) -> StatedResult:
     """The result of a message. Raises InputError: it is none."""
     return _read(message, RESULT, StatedResult)
+
+
+def read_after(message: Message) -> StatedAfter | None:
+    """The attempt that an election follows, None for the first. Raises InputError: the document is none."""
+    return _read(message, AFTER, StatedAfter) if AFTER in message.head.content.files else None
 
 
 def _read(message: Message, name: str, model: type[_Stated]) -> _Stated:

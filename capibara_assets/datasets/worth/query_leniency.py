@@ -15,7 +15,14 @@ from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, SESSION, section
 from capibara_assets.datasets.schema import CODE_KINDS
-from capibara_assets.datasets.worth.query_sense import declared_texts, definitions, own_keys, projected
+from capibara_assets.datasets.worth.query_sense import (
+    CALCULATIONS,
+    COMPARISONS,
+    declared_texts,
+    definitions,
+    own_keys,
+    projected,
+)
 
 PICKED = "its query shows a column that is neither grouped nor aggregated: SQLite picks any row's"
 FORMATS_NOTHING = "its query formats a date in a way that SQLite does not know, which gives NULL"
@@ -35,10 +42,8 @@ _KNOWN_FORMATS = frozenset("dfHjJmMsSwWY%eFgGIklpPRTuUV")  # https://www.sqlite.
 _TEMPORARY = re.compile(r"(?<![\w'\"])##?([A-Za-z_]\w*)")
 _KEY = re.compile(r"(?:^|_)id$|[a-z]I[dD]$", re.IGNORECASE)
 _LEAST_ALIKE, _FEWEST_TOKENS = 0.35, 12
-_COMPUTED = (exp.Mul, exp.Div, exp.Add, exp.Sub)
 # what takes many rows, or may: what stands in it is not shown
 _OF_ROWS = (exp.AggFunc, exp.Filter, exp.Window, exp.WithinGroup, exp.Subquery, exp.Star, exp.Anonymous)
-_BOUNDS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
 def lenient(candidate: ExampleCandidate) -> str | None:
@@ -52,9 +57,9 @@ def lenient(candidate: ExampleCandidate) -> str | None:
         return PICKED
     if any(_formats_nothing(node) for tree in trees for node in tree.find_all(exp.TimeToStr, exp.Anonymous)):
         return FORMATS_NOTHING
-    if any(_is_constant(node) for tree in trees for node in tree.find_all(*_BOUNDS)):
+    if any(_is_constant(node) for tree in trees for node in tree.find_all(*COMPARISONS)):
         return SAME_FOR_ALL
-    if any(_calculates_with_text(node) for tree in trees for node in tree.find_all(*_COMPUTED)):
+    if any(_calculates_with_text(node) for tree in trees for node in tree.find_all(*CALCULATIONS)):
         return JOINED
     texts = declared_texts(shown)
     if any(_is_unlike(node, texts) for tree in trees for node in tree.find_all(exp.NEQ)):

@@ -19,8 +19,8 @@ DATES = "its query subtracts dates: SQLite, which stores them as text, gives yea
 
 WORDS = "its query reckons with texts that are no numbers, which SQLite takes for zero or for their first digits"
 
-_RECKONING = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
-_COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+CALCULATIONS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _RANGED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _UP, _DOWN = (exp.GT, exp.GTE), (exp.LT, exp.LTE)
 _FORMAT = re.compile(r"STRFTIME\('([^']*)'", re.IGNORECASE)
@@ -67,7 +67,9 @@ def _is_idle(node: exp.Expr) -> bool:
             told = {part.sql() for part in parts}
             return len(told) < len(parts) or (isinstance(node, exp.And) and _excludes(parts))
     return (
-        isinstance(node, _COMPARED) and not isinstance(node.this, exp.Literal) and _equal([node.this, node.expression])
+        isinstance(node, COMPARISONS)
+        and not isinstance(node.this, exp.Literal)
+        and _equal([node.this, node.expression])
     )
 
 
@@ -149,7 +151,7 @@ def compares_as_text(query: str, shown: str) -> bool:
     tables = statements(shown)
     listed, declared = _text_numbers(tables), declared_texts(tables)
     for tree in statements(query):
-        if any(_is_never_written(node) for node in tree.find_all(*_COMPARED, exp.In, exp.Between)):
+        if any(_is_never_written(node) for node in tree.find_all(*COMPARISONS, exp.In, exp.Between)):
             return True
         if any(_of(side, listed) for side in _ordered(tree)):
             return True
@@ -243,7 +245,7 @@ def reckons_with_words(query: str, shown: str) -> bool:
     """
     values = _text_values(statements(shown))
     words = {name for name, texts in values.items() if not any(map(_DIGITS.fullmatch, texts))}
-    reckoned = (node for tree in statements(query) for node in tree.find_all(*_RECKONING))
+    reckoned = (node for tree in statements(query) for node in tree.find_all(*CALCULATIONS))
     return bool(words) and any(_of(side, words) for node in reckoned for side in (node.this, node.expression))
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from capibara_assets.consensus.rounds.messages import ORGANISER, Kind
 from capibara_assets.consensus.rounds.places import MESSAGES
-from capibara_assets.consensus.rounds.stated import PROPOSAL, RESULT, StatedResult, read_proposal, read_result
+from capibara_assets.consensus.rounds.stated import (
+    AFTER,
+    PROPOSAL,
+    RESULT,
+    StatedResult,
+    read_after,
+    read_proposal,
+    read_result,
+)
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline, served, signed
@@ -34,6 +42,14 @@ NO_PROPOSALS = {
     "nothing in common": b'{"common": null, "own": {}}',
 }
 
+NO_AFTER = {
+    "a list": b"[]",
+    "nothing": b"{}",
+    "a number": b'{"result": 1}',
+    "two": b'{"result": "a", "result": "b"}',
+    "no JSON": b"\xff",
+}
+
 
 def _read(m: Meeting, kind: Kind, file: str, data: bytes | None, read: Callable[..., Any]) -> Any:
     box = after_deadline(m.box("voter-0"))
@@ -54,6 +70,18 @@ def test_what_is_no_result(data: bytes | None, meet: Meet) -> None:
 def test_what_is_no_proposal(data: bytes | None, meet: Meet) -> None:
     with pytest.raises(InputError, match=r"^the proposal of organiser \(message [0-9a-f]{12}\) (is|has) no[^/]*$"):
         _read(meet(), "proposal", PROPOSAL, data, read_proposal)
+
+
+@pytest.mark.parametrize("data", NO_AFTER.values(), ids=NO_AFTER)
+def test_an_election_that_does_not_say_what_it_follows(data: bytes, meet: Meet) -> None:
+    with pytest.raises(
+        InputError, match=r"^the election of organiser \(message [0-9a-f]{12}\) is (none|not|ambig)[^/]*$"
+    ):
+        _read(meet(), "election", AFTER, data, read_after)
+
+
+def test_a_first_election_follows_none(meet: Meet) -> None:
+    assert _read(meet(), "election", AFTER, None, read_after) is None
 
 
 def test_texts_of_a_result_are_made_printable(meet: Meet) -> None:
