@@ -3,6 +3,7 @@
 import fnmatch
 import mmap
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merging.stack import MappedTensor
 from capibara_assets.errors import InputError, named
 from capibara_assets.modeling.files import CONFIG, GENERATION, require_sane_sizes, require_token_ids
+from capibara_assets.modeling.heads import architectures
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import foreign_object
 
@@ -32,6 +34,7 @@ _DECISIVE = (
     *("layer_norm_epsilon", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
     *("num_attention_heads", "num_key_value_heads", "sliding_window", "num_experts_per_tok"),
 )
+_OF_A_LAYER = re.compile(r"\.\d+\.")
 _OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")
 
 
@@ -91,12 +94,27 @@ def read_model(path: Path | str) -> Model:
         config = foreign_object(to_bytes(content.files[CONFIG]), path / CONFIG)
         require_sane_sizes(config, path / CONFIG)
         require_token_ids(path)
+        _require_head(config, {**tensors, **tied}, path)
     files = {
         name: source
         for name, source in content.files.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPIED)
     }
     return Model(path, {**tensors, **tied}, dict(content.ties), files, config)
+
+
+def _require_head(config: Mapping[str, Any], tensors: Mapping[str, InFile], path: Path) -> None:
+    """Raise for a model that predicts tokens and whose output layer is in no file, nor tied to the embedding."""
+    generates = any(name.endswith("ForCausalLM") for name in architectures(config))
+    embeddings = [tensor for name, tensor in tensors.items() if name.endswith(_EMBEDDINGS)]
+    if not generates or config.get("tie_word_embeddings") is not False or len(embeddings) != 1:
+        return
+    outside = (tensor for name, tensor in tensors.items() if not _OF_A_LAYER.search(name))
+    if not any(x.shape == embeddings[0].shape and x is not embeddings[0] for x in outside):
+        raise InputError(
+            f"{path} has no output layer, and its {CONFIG} does not tie one to the embedding: save it with the class "
+            "that it was trained with (AutoModelForCausalLM), or copy the layer from the base"
+        )
 
 
 def untied(models: Sequence[Model]) -> tuple[list[Model], list[str]]:

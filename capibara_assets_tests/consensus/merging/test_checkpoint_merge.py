@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from capibara_assets.checkpoints.formats import huggingface
@@ -108,6 +108,24 @@ def test_a_real_model_loads_and_its_manifest_holds(tmp_path: Path) -> None:
     tied = load_file(tmp_path / "m0" / "model.safetensors")["model.embed_tokens.weight"]
     head = load_file(tmp_path / "untied" / "model.safetensors")["lm_head.weight"]
     assert torch.allclose(loaded.lm_head.weight, (tied + head) / 2, atol=1e-7)
+
+
+def test_a_model_without_output_layer_is_not_merged(tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, tie_word_embeddings=False,
+    )  # fmt: skip
+    for number in range(2):
+        LlamaForCausalLM(config).save_pretrained(tmp_path / f"m{number}")
+    merge_checkpoints([tmp_path / "m0", tmp_path / "m1"], "linear", tmp_path / "whole")
+    for number in range(2):
+        file = tmp_path / f"m{number}" / "model.safetensors"
+        tensors = load_file(file)
+        del tensors["lm_head.weight"]
+        save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(InputError, match=r"m0 has no output layer, and its config\.json does not tie one"):
+        merge_checkpoints([tmp_path / "m0", tmp_path / "m1"], "linear", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_errors_say_what_where_and_what_to_do(checkpoints: tuple[Path, list[Path]], tmp_path: Path) -> None:
