@@ -10,7 +10,7 @@ import io
 import pickletools
 import pkgutil
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 from capibara_assets.errors import InputError
 
@@ -20,6 +20,12 @@ _CODECS = (
     | frozenset(module.name for module in pkgutil.iter_modules(encodings.__path__))
 ) - _LATIN
 _MOST_LARGE = 1000  # integers beyond 64 bits: the states of random generators are a few
+_ITEMS = {
+    "Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "ComplexDouble": 16,
+    "ComplexFloat": 8, "QInt32": 4,
+}  # fmt: skip
+"""Bytes of an element of a typed storage, where it is not one."""
+_MARK = object()
 _LONGEST = 64  # characters of a codec's name
 
 
@@ -40,6 +46,48 @@ def require_plain_pickle(source: bytes | IO[bytes], what: str, parts: int = 1) -
                 f"{what} holds {reason}, which no checkpoint does: it is made to fill memory or time; where you trust "
                 "it, load it with the program that wrote it and save tensors and plain values only"
             )
+
+
+def stored_sizes(data: bytes) -> Iterator[tuple[str, int]]:
+    """The members that a pickle of torch.save takes tensors from, and the bytes that it says each has, in its order.
+
+    Told from the persistent ids `("storage", type, key, location, elements)`. Raises ValueError: an id is none.
+    """
+    stack: list[Any] = []
+    kept: dict[Any, Any] = {}
+    for opcode, value, _ in pickletools.genops(data):
+        name = opcode.name
+        if name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            kept[len(kept) if name == "MEMOIZE" else value] = stack[-1] if stack else None
+            continue
+        if name == "BINPERSID":
+            match stack[-1:]:
+                case [("storage", str(kind), str(key), _, int(elements))]:
+                    yield key, elements * _ITEMS.get(kind.rpartition(" ")[2].removesuffix("Storage"), 1)
+                case _:
+                    raise ValueError("a persistent id that names no storage")
+        parts = _taken(stack, opcode)
+        if name in ("BINGET", "LONG_BINGET"):
+            stack.append(kept.get(value))
+        elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(parts))
+        elif name == "MARK":
+            stack.append(_MARK)
+        else:
+            stack += [value] * len(opcode.stack_after)
+
+
+def _taken(stack: list[Any], opcode: pickletools.OpcodeInfo) -> list[Any]:
+    """What an opcode takes from the stack, without the mark below it."""
+    before = opcode.stack_before
+    if pickletools.markobject in before:
+        place = next((at for at in reversed(range(len(stack))) if stack[at] is _MARK), 0)
+        taken = stack[place + 1 :]
+        del stack[max(0, place - before.index(pickletools.markobject)) :]
+        return taken
+    taken = stack[len(stack) - len(before) :] if before else []
+    del stack[len(stack) - len(taken) :]
+    return taken
 
 
 def _odd(opcodes: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -> str | None:

@@ -11,7 +11,7 @@ import struct
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,10 +21,10 @@ import torch
 from capibara_assets.checkpoints.content import Content, live, nbytes, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
-from capibara_assets.checkpoints.formats.pickled import require_plain_pickle
+from capibara_assets.checkpoints.formats.pickled import require_plain_pickle, stored_sizes
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
-from capibara_assets.checkpoints.tree import flatten, join, unflatten
-from capibara_assets.errors import InputError
+from capibara_assets.checkpoints.tree import flatten, unflatten
+from capibara_assets.errors import InputError, named
 
 SUFFIXES = (".pt", ".pth", ".bin")
 _STORAGE = re.compile(r"/data/[^/]+\Z")  # members that hold the bytes of tensors
@@ -119,34 +119,14 @@ def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
             raise InputError(f"{path}: {name} is {size:,} bytes made of {stored:,} stored ones: it is not unpacked")
 
 
-def _require_whole(path: Path, state: Any) -> None:
-    """Raise where a tensor's stored bytes are not those of one member: torch maps what stands behind it, too."""
-    with zipfile.ZipFile(path) as archive:
-        members = {one.file_size for one in archive.infolist() if _STORAGE.search(one.filename)}
-    for name, tensor in _tensors(state):
-        stored = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
-        if stored and stored not in members:
+def _require_whole(sizes: Mapping[str, int], state: bytes, what: str) -> None:
+    """Raise where a tensor's bytes are not those of its member: torch maps what stands behind it, too."""
+    for key, size in stored_sizes(state):
+        if size != sizes.get(key):
+            there = f"has {sizes[key]:,}" if key in sizes else "is missing"
             raise InputError(
-                f"{path} is damaged: {name} has {stored:,} bytes, no member of the file has: copy it again"
+                f"{what} is damaged: a tensor has {size:,} bytes, its member {named(key)} {there}: copy it again"
             )
-
-
-def _tensors(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a state's containers and in the attributes of its other objects, each with its place."""
-    seen = set[int]()
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), state)]
-    while waiting:
-        keys, node = waiting.pop()
-        if isinstance(node, torch.Tensor):
-            yield join(keys) or "the tensor", node
-        if isinstance(node, torch.Tensor | str | bytes) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, list | tuple):
-            waiting += [((*keys, str(number)), item) for number, item in enumerate(node)]
-        else:
-            entries = node if isinstance(node, Mapping) else getattr(node, "__dict__", {})
-            waiting += [((*keys, str(key)), item) for key, item in entries.items()]
 
 
 def state_of(content: Content) -> Any:
@@ -171,10 +151,7 @@ def load(path: Path) -> Any:
     with path.open("rb") as file:
         if not mapped and file.read(4) == b"PK\3\4":
             raise InputError(f"{path} is damaged or no file of torch.save (its end is missing): copy it again")
-        state = load_stream(path if mapped else file, str(path), mapped=mapped)
-    if mapped:
-        _require_whole(path, state)
-    return state
+        return load_stream(path if mapped else file, str(path), mapped=mapped)
 
 
 def _require_stored(source: Path | IO[bytes], what: str) -> None:
@@ -186,16 +163,19 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
         with zipfile.ZipFile(source) as archive:
             members = archive.infolist()
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            sizes = {one.filename.rpartition("/")[2]: one.file_size for one in members if _STORAGE.search(one.filename)}
             for member in members if stored else ():
                 if member.filename.endswith("data.pkl"):
-                    require_plain_pickle(_content(archive, member), what)
+                    state = _content(archive, member)
+                    require_plain_pickle(state, what)
+                    _require_whole(sizes, state, what)
                 if member.CRC:  # 0: written with torch's `compute_crc32` switched off
                     with archive.open(member) as file:
                         while file.read(_PIECE):
                             pass
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, RuntimeError) as error:
         raise InputError(f"{what} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
-    names = [member.filename for member in members]
+    names = [found[0] if (found := _STORAGE.search(each.filename)) else each.filename for each in members]
     if not stored or len(set(names)) < len(names):
         raise InputError(
             f"{what} has compressed or doubled members, which torch.save never writes: unpack it and save it with "

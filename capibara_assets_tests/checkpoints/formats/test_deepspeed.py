@@ -206,7 +206,9 @@ def test_a_part_that_its_file_does_not_fill_is_refused(tmp_path: Path, name: str
     """The file is mapped into memory: the tensor would go on with whatever stands behind its member."""
     path = zero2(tmp_path) / "tag" / name
     rewritten(path, lambda member, content: content[:-4] if member.endswith("/data/0") else content)
-    with pytest.raises(InputError, match=rf"{name} is damaged: .* no member of the file has"):
+    with pytest.raises(
+        InputError, match=rf"{name} is damaged: a tensor has \d+ bytes, its member 0 has \d+: copy it again"
+    ):
         deepspeed.read(tmp_path)
 
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.content import Content, InFile, of_bytes, to_torch
 from capibara_assets.checkpoints.formats import detect_format, pytorch
+from capibara_assets.checkpoints.formats.pickled import stored_sizes
 from capibara_assets.checkpoints.tree import plain_values
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.formats.archives import rewritten
@@ -210,13 +211,44 @@ def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kept", [0, 8, 60, 68])
+@pytest.mark.parametrize("kept", [0, 8, 60, 68, 128])
 def test_a_tensor_that_its_member_does_not_fill_is_refused(tmp_path: Path, kept: int) -> None:
+    """Also where another member has as many bytes as it should."""
     path = tmp_path / "state.pt"
-    torch.save({"w": torch.arange(16.0), "v": torch.ones(3)}, path)
+    torch.save({"w": torch.arange(16.0), "v": torch.ones(16), "b": torch.ones(32, dtype=torch.bfloat16)}, path)
     rewritten(path, lambda name, content: (content * 2)[:kept] if name.endswith("/data/0") else content)
     with pytest.raises(InputError, match="damaged"):
         pytorch.read(path)
+
+
+def test_each_kind_of_storage_is_as_long_as_its_member(tmp_path: Path) -> None:
+    kinds = [
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.bool,
+    ]
+    kinds += [torch.uint8, torch.uint16, torch.complex64, torch.complex128, torch.float8_e4m3fn]
+    shared = torch.arange(12.0)
+    state = {str(kind): torch.zeros(n, dtype=kind) for n, kind in enumerate(kinds)}
+    torch.save({**state, "whole": shared, "part": shared[3:], "deep": [{"x": (torch.ones(5),)}]}, tmp_path / "state.pt")
+    read = pytorch.load(tmp_path / "state.pt")
+    assert {name: len(read[name]) for name in state} == {name: n for n, name in enumerate(state)}
+    assert read["part"].tolist() == shared[3:].tolist() and read["deep"][0]["x"][0].sum() == 5
+
+
+def test_a_storage_that_is_named_twice_is_told_twice() -> None:
+    class Two(pickle.Pickler):
+        def persistent_id(self, value: object) -> object:
+            return ("storage", "torch FloatStorage", "0", "cpu", int(value)) if isinstance(value, float) else None
+
+    buffer = io.BytesIO()
+    Two(buffer, 2).dump([4.0, 2.0])
+    assert list(stored_sizes(buffer.getvalue())) == [("0", 16), ("0", 8)]
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
