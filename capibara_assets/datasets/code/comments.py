@@ -52,6 +52,7 @@ _REMARK = re.compile(
     r"\b(incorrect|wrong|deprecated)\b|\b(import|load|install|set ?up)\b.*\b(librar|packag|modul|dependenc|import)",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"^\W*(?:q|query|question|task|problem|exercise|goal)\s*#?\d*\s*[:.)-]\s*", re.IGNORECASE)
 _DOES = """access add aggregate append apply assign build calculate call cast center check clean clip collect combine
 compare compile compute concatenate configure connect construct convert copy count create decode define
 delete derive detect determine display divide download draw drop embed encode ensure enumerate estimate
@@ -63,6 +64,34 @@ replace represent reshape resize retrieve return reverse round run sample save s
 send serialize set show simulate skip sort split stack standardize store subtract sum summarize swap test
 tokenize track train transform translate tune turn update upload use validate verify visualize wrap write"""
 _VERBS = frozenset(_DOES.split())
+# of a comment above a query: what only a remark says; whether it says something of somebody
+_ASIDE = re.compile(r"\([^()]*\)")
+_REMARKS = re.compile(
+    r"^\W*(?:an?|that|this|it|its|these|those|they|there|so|but|still|now|also|and|or|not|no|only|same|try)\b|^[^\w\"'(]"
+    r"|[!:;]\s|[^\w\s.,'\"%/<>=-]$"
+    r"|\b(?:joins?|window|partition|frame|null|unions?|alias\w*|sub-?quer\w+|conditions?|division|divides?|cast|cte|bare"
+    r"|numeric|columns?|defaults?|syntax|sqlite|postgres\w*|mysql|errors? (?:in|at|on)|fix\w*|instead|needs?|must"
+    r"|should|gave|gives?|got|gets|clash\w*|correlate\w*|trick|again|because|wrong\w*|correct\w*|works?|fails?|failed|returns?"
+    r"|test data|sample (?:data|rows?)|schema|demo|example|index(?:es)?|views?|triggers?|insert\w*|create\w*)\b",
+    re.IGNORECASE,
+)
+_STATES = re.compile(r"\b(?:is|are|was|were|has|have|does|do|did)\b", re.IGNORECASE)
+_RELATES = re.compile(
+    r"\b(?:who|that|which|whose|where|when|while|if|days?|than|for whom)\b"
+    r"|^\W*(?:who|whom|whose|which|what|where|when|how (?:many|much|long|often))\b",
+    re.IGNORECASE,
+)
+_ROWS = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# what a query says by its clauses
+_OF_CLAUSES = """per each every any all both one who whose whom which what where when how many much have had has than
+then more most less least over under above below between within before after not never none only without with but also
+too included including counting highest lowest longest shortest largest smallest biggest best worst longer shorter
+higher lower larger smaller average avg mean median total sum number count share percent percentage rate ratio maximum
+minimum running moving distinct different descending ascending sorted ordered ranked earn earns earned does did been"""
+_CLAUSES = frozenset(_OF_CLAUSES.split())
+_LEAST_SAID = 1 / 3  # of its other words stand in the query
+_STEM = 4  # letters by which forms of a word are known
 _BEFORE = "to only let us we can please now first then next finally function code a an that which method"
 _BEFORE_VERBS = frozenset(_BEFORE.split())
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
@@ -123,14 +152,51 @@ def without_note(code: str, language: str) -> str:
     return rest if comment is not None and _ON_ATTEMPT.fullmatch(comment.strip()) and rest.strip() else code
 
 
+def unlabelled(text: str) -> str:
+    """A request without a label before it, such as `Question 3:`."""
+    return _LABEL.sub("", text, count=1)
+
+
 def is_task(text: str) -> bool:
     """Whether a comment or heading is a self-contained request."""
+    text = unlabelled(text)
     if _REMARK.search(text):
         return False
     words = [word.lower() for word in _NAME.findall(text)]
     while words and words[0] in _BEFORE_VERBS:
         words.pop(0)
     return "?" in text or any(form in _VERBS for word in words[:1] for form in _base_forms(word))
+
+
+def asks_for(text: str, code: str, language: str) -> bool:
+    """Whether a comment or heading is a request for the code below it."""
+    return is_task(text) or (language == "sql" and asks_for_rows(text, code))
+
+
+def asks_for_rows(text: str, query: str) -> bool:
+    """Whether a comment asks for the rows of the query below it, such as `revenue per product, highest first`.
+
+    People ask a database in noun phrases, and note in sentences what they found out about a query; the names, texts and
+    aggregates of a query hold the words of the first kind.
+    """
+    told = unlabelled(text).strip()
+    if "\n" in told or _ROWS.match(query) is None or is_remark(told):
+        return False
+    words, held = _stems(told), _stems(query)
+    return bool(words & held) and len(words & held) >= _LEAST_SAID * len(words)
+
+
+def is_remark(text: str) -> bool:
+    """Whether a comment above a query says something of queries, or of what somebody found."""
+    told = _ASIDE.sub(" ", text).strip()
+    states = _STATES.search(told)
+    return _REMARKS.search(told) is not None or (states is not None and not _RELATES.search(told[: states.start()]))
+
+
+def _stems(text: str) -> set[str]:
+    """The first letters of the words of a text or query that name something."""
+    words = {word.lower() for word in _PARTS.findall(text)}
+    return {word[:_STEM] for word in words - _NAMES_NOTHING - _CLAUSES if len(word) >= _STEM - 1}
 
 
 def _base_forms(word: str) -> Iterator[str]:

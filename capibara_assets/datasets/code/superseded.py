@@ -3,7 +3,9 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from capibara_assets.datasets.code.comments import asks_for, is_remark, leading_comment, unlabelled
 from capibara_assets.datasets.code.sessions import Row, defined_name, definitions, needed, statements
 from capibara_assets.executions.patterns.attempts import HORIZON
 from capibara_assets.executions.patterns.similarity import similarity, tokens
@@ -12,6 +14,7 @@ _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re
 _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGNORECASE)
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
+_SPACES = re.compile(r"\s+")
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
 
 
@@ -80,21 +83,87 @@ def asked_otherwise(session: Sequence[Row]) -> set[str]:
     or only looks at something. One that states its question itself is an attempt of its own, as the dialects of a
     benchmark are.
     """
-    asked = [
+    queries = [
         (row["execution_id"], row["task"], _rows(row), tokens(row["code"]))
         for row in session
         if row["language"] == "sql" and row["outcome"] == "ok" and _QUERY.match(row["code"])
     ]
     found: set[str] = set()
-    for position, (name, task, rows, words) in enumerate(asked):
-        for other, of, shown, others in asked[position + 1 : position + 1 + HORIZON]:
+    for position, (name, task, rows, words) in enumerate(queries):
+        for other, of, shown, others in queries[position + 1 : position + 1 + HORIZON]:
             if of != task or shown == rows or others == words:
                 continue
             if similarity(words, others) >= _ALIKE:
                 found.add(name)
             elif task is not None:
                 found |= {name, other}
+    return found.union(row["execution_id"] for one in asked(session) for row in one.former)
+
+
+class Asked(NamedTuple):
+    """A question above a query, and the queries by which its author answered it, in order."""
+
+    question: str
+    queries: tuple[Row, ...]
+    doubted: bool  # another query with a remark follows: the author was not done
+
+    @property
+    def answer(self) -> Row | None:
+        """The last query, if it ran and its author left it at that."""
+        return None if self.doubted or self.queries[-1]["outcome"] != "ok" else self.queries[-1]
+
+    @property
+    def former(self) -> list[Row]:
+        """The queries that ran and are not the answer, or might not be: another one showed other rows."""
+        ran, answer = [row for row in self.queries if row["outcome"] == "ok"], self.answer
+        if answer is None:
+            return ran
+        return [row for row in ran if _query(row)[1] != _query(answer)[1] and _rows(row) != _rows(answer)]
+
+
+def asked(session: Sequence[Row]) -> list[Asked]:
+    """The questions that comments ask in a session without recorded tasks.
+
+    A query below the same question is another try at it, as is one much like the last, below a remark or nothing. One
+    that is not like it, below a remark, shows that the author was not content, and may answer anything.
+    """
+    found: list[Asked] = []
+    tries: list[Row] = []
+    question = text = ""
+
+    def close(doubted: bool) -> None:
+        if tries:
+            found.append(Asked(question, tuple(tries), doubted))
+        tries.clear()
+
+    for row in session:
+        comment, query = _query(row)
+        if row["language"] != "sql" or row["task"] or not _QUERY.match(query):
+            continue
+        told = unlabelled(comment)
+        if asks_for(told, query, "sql"):
+            if not (tries and _same_question(question, told)):
+                close(doubted=False)
+                question = told
+        elif (comment and not is_remark(comment)) or similarity(tokens(text), tokens(query)) < _ALIKE or not tries:
+            close(doubted=is_remark(comment))
+            continue
+        tries.append(row)
+        text = query
+    close(doubted=False)
     return found
+
+
+def _query(row: Row) -> tuple[str, str]:
+    """The comment above a query, "" where there is none, and the query."""
+    comment, query = leading_comment(row["code"], "sql")
+    return comment or "", query
+
+
+def _same_question(one: str, other: str) -> bool:
+    """Whether two comments ask the same, one of them perhaps with a remark behind it."""
+    shorter, longer = sorted((_SPACES.sub(" ", text).strip(" .?").lower() for text in (one, other)), key=len)
+    return longer.startswith(shorter)
 
 
 def _rows(row: Row) -> list[list[str]]:

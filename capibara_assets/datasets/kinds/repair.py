@@ -12,7 +12,7 @@ import polars as pl
 
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
-from capibara_assets.datasets.code.comments import is_task, without_note
+from capibara_assets.datasets.code.comments import asks_for, without_note
 from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.schemas import balanced
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names, defined_name, definitions, statements
@@ -327,7 +327,14 @@ def sides(pair: Row) -> tuple[str, str, str, str]:
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
         return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n"), ""
-    told = next((one for one in (fixed, failing) if one.statement and (one.documented or is_task(one.statement))), None)
+    told = next(
+        (
+            one
+            for one in (fixed, failing)
+            if one.statement and (one.documented or asks_for(one.statement, one.body, pair["language"]))
+        ),
+        None,
+    )
     statement = (pair["task"] or (told.statement if told is not None else None) or "").strip()
     return statement, failing.body, fixed.body, fixed.test
 

@@ -14,11 +14,12 @@ from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.comments import is_statement, is_task, without_note
+from capibara_assets.datasets.code.comments import asks_for, is_statement, is_task, without_note
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, definitions, needed, statements
 from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
+from capibara_assets.datasets.code.superseded import asked
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
@@ -106,6 +107,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
     """One candidate per execution with a statement, in order of sandbox and time."""
     for session in evidence.sessions:
         answers = _answers_of_tasks(session)
+        questions = {one.answer["execution_id"]: one.question for one in asked(session) if one.answer is not None}
         needs = cache(partial(_pieces_needed, session))  # each test is asked for by all the cells before it
         for position, row in enumerate(session):
             if row["outcome"] != "ok":
@@ -113,7 +115,12 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             anatomy = dissect(row["code"], row["language"])
             if not has_substance(anatomy.body):
                 continue
-            statement = _statement(session, position, anatomy, row["execution_id"] in answers, evidence, recipe, needs)
+            question, last = questions.get(row["execution_id"]), row["execution_id"] in answers
+            statement = (
+                _of_comment(question, anatomy, "sql")
+                if question is not None
+                else _statement(session, position, anatomy, last, evidence, recipe, needs)
+            )
             if statement is not None:
                 if not statement.later and row["language"] in _JUDGED_LATER:
                     found = _later_tests(session, position, recipe.tests_shown, _HIDDEN_TEST_CHARS, needs)
@@ -211,7 +218,7 @@ def _joined(tests: Sequence[str]) -> str:
 
 def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewest_steps: int) -> str | None:
     """Why a text that was not written as a task does not say what is to be done; None where it does."""
-    if statement.told and not is_task(statement.text):
+    if statement.told and not asks_for(statement.text, asked.answer, language):
         return NO_TASK
     if statement.told and refers_back(statement.text):
         return REFERS_BACK
@@ -333,9 +340,7 @@ def _statement(
     if anatomy.statement is not None:
         if anatomy.documented:
             return _Statement(anatomy.definitions, anatomy.statement, anatomy.signature, (), (), 1.0, documented=True)
-        scoped = row["language"] in ("python", "sql", *JAVASCRIPT)
-        answer = within_task(anatomy.statement, anatomy.body, row["language"]) if scoped else anatomy.body
-        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), _WEAKER, told=True)
+        return _of_comment(anatomy.statement, anatomy, row["language"])
     if row["task"] and is_statement(row["task"]):  # the heading above the cell
         return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, told=True)
     if anatomy.signature and anatomy.tests:  # which alone say what is asked: more of them are shown
@@ -347,6 +352,12 @@ def _statement(
             tests = tuple(dict.fromkeys(text for text, _ in later))
             return _Statement(anatomy.body, "", "", tests, tuple(cell for _, cell in later), _WEAKER)
     return None
+
+
+def _of_comment(text: str, anatomy: Anatomy, language: str) -> _Statement:
+    scoped = language in ("python", "sql", *JAVASCRIPT)
+    answer = within_task(text, anatomy.body, language) if scoped else anatomy.body
+    return _Statement(answer, text, anatomy.signature, (), (), _WEAKER, told=True)
 
 
 def _words_of(text: str) -> set[str]:

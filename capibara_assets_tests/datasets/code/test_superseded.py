@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.datasets.code.sessions import sessions
-from capibara_assets.datasets.code.superseded import asked_otherwise, refuted, superseded
+from capibara_assets.datasets.code.superseded import asked, asked_otherwise, refuted, superseded
 from capibara_assets_tests.datasets.conftest import frame, run
 
 
@@ -91,3 +91,46 @@ def test_a_query_that_is_asked_otherwise_and_answered_otherwise(
     stated = first.model_copy(update={"code": f"-- Boxes of each store\n{JOINED}"})
     [session] = sessions(frame([stated, last])).values()
     assert asked_otherwise(session) == set(), "it says itself what it is for"
+
+
+PAID = "-- share of paid bills per shop\nSELECT shop, SUM(paid) / COUNT(*) AS share FROM bills GROUP BY shop"
+WHOLE = ("-- both are whole numbers, the division drops the rest\n", "  shop  share\n0  a  0.5")
+BETTER = "SELECT shop, 1.0 * SUM(paid) / COUNT(*) AS share FROM bills GROUP BY shop"
+OTHER = (
+    "SELECT b.shop, AVG(b.paid) FROM bills b JOIN shops s ON s.name = b.shop WHERE s.open AND b.amount > 0 GROUP BY 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("later", "answer", "former"),
+    [
+        (f"{WHOLE[0]}{BETTER}", "b", {"a"}),
+        (BETTER, "b", {"a"}),
+        (f"-- share of paid bills per shop (as a fraction)\n{OTHER}", "b", {"a"}),
+        (f"{WHOLE[0]}{OTHER}", None, {"a"}),  # the author was not content; what it answers is not known
+        (OTHER, "a", set()),
+        (f"-- unpaid bills per shop\n{BETTER}", "a", set()),
+        (f"-- median amount\n{BETTER}", "a", set()),  # of something that its query says in its own words
+        ("INSERT INTO bills VALUES ('a', 1, 3)", "a", set()),
+    ],
+)
+def test_the_answer_of_a_question_above_a_query(later: str, answer: str | None, former: set[str]) -> None:
+    sql = {"language": "sql", "domains": ["sql"]}
+    first = run("a", PAID, result_text="  shop  share\n0  a  0", **sql)
+    last = run("b", later, minute=1, result_text=WHOLE[1], **sql)
+    [session] = sessions(frame([first, last])).values()
+    one = asked(session)[0]
+    assert one.question == "share of paid bills per shop"
+    assert (one.answer["execution_id"] if one.answer else None) == answer
+    assert asked_otherwise(session) == former
+
+
+def test_a_failed_query_states_the_question_too() -> None:
+    sql = {"language": "sql", "domains": ["sql"]}
+    failed = {"outcome": "error", "error_name": "OperationalError", "error_value": "no such function", "traceback": ""}
+    cells = [run("a", PAID, **sql, **failed), run("b", BETTER, minute=1, result_text=WHOLE[1], **sql)]
+    [session] = sessions(frame(cells)).values()
+    assert [(one.question, one.answer["execution_id"]) for one in asked(session) if one.answer] == [
+        ("share of paid bills per shop", "b")
+    ]
+    assert not asked([{**row, "task": "Bills."} for row in session]), "recorded tasks say more"

@@ -366,3 +366,19 @@ def test_what_a_session_declares_is_not_declared_again_below_it() -> None:
     assert why_redeclared("python", prompts.predict("python", "half = 1", ["half = 2"])) is None
     failed = prompts.repair("javascript", "", again, "AssertionError", [once])
     assert why_redeclared("javascript", failed) is None, "its author wrote it anew"
+
+
+def test_a_question_above_a_first_try_is_that_of_the_last(recipe: DatasetRecipe) -> None:
+    """The remark above the last try tells what was wrong with the first, and nothing of what is asked."""
+    look = "SELECT owner, {} FROM crates GROUP BY owner ORDER BY owner"
+    tries = [f"-- kilos per owner\n{look.format('MAX(kilos)')}", f"-- the sum is wanted\n{look.format('SUM(kilos)')}"]
+    shown = ["  owner  kilos\n0  a  3", "  owner  kilos\n0  a  5"]
+    cells = [run("look", "CREATE TABLE crates (owner TEXT, kilos INT)", language="sql")] + [
+        run(f"try{n}", code, minute=n + 1, language="sql", result_text=rows)
+        for n, (code, rows) in enumerate(zip(tries, shown, strict=True))
+    ]
+    evidence = evidence_of(cells)
+    found = {one.execution_ids[0]: one for one in solve.candidates(evidence, recipe)}
+    assert found["try1"].lacking is None and "kilos per owner" in found["try1"].prompt
+    assert found["try1"].answer == look.format("SUM(kilos)") and "wanted" not in found["try1"].prompt
+    assert evidence.mended_later == {"try0"}

@@ -1,0 +1,52 @@
+"""Comments above queries: requests in noun phrases, and remarks on a query that an author noted."""
+
+import pytest
+
+from capibara_assets.datasets.code.comments import asks_for, asks_for_rows, is_task
+
+LOANS = (
+    "SELECT m.name, COUNT(l.id) AS loans FROM members m LEFT JOIN loans l ON l.member = m.id "
+    "WHERE l.due < '2025-03-01' OR l.id IS NULL GROUP BY m.id ORDER BY loans DESC"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "number of loans per member",
+        "Loans of each member, members without any included, most first.",
+        "Q: loans per member before March",
+        "Question 4: members by their loans (those without count as 0)",
+        "members whose loans were due before March",
+        "share of members with loans",
+        "who has loans that are due",
+    ],
+)
+def test_a_noun_phrase_asks_for_rows(text: str) -> None:
+    assert asks_for_rows(text, LOANS) and asks_for(text, LOANS, "sql")
+    assert not asks_for_rows(text, "DELETE FROM loans"), "rows are asked for, and it shows none"
+    assert not asks_for_rows(text, "SELECT pier, berth FROM boats"), "of something else"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a member without loans has no row in an inner join",
+        "loans were counted twice: the members repeat",
+        "NULL loans count as one, use COUNT(l.id)",
+        "the loans table has no member column",
+        "fixed: group by member, not loans",
+        "that was wrong, members without loans went missing",
+        "A: members have 3 loans at most",
+        "demo of members and loans",
+        "members, loans:",
+        "= never holds for loans without member",
+    ],
+)
+def test_a_remark_asks_for_nothing(text: str) -> None:
+    assert not asks_for_rows(text, LOANS) and not asks_for(text, LOANS, "sql")
+
+
+def test_a_label_is_no_part_of_a_request() -> None:
+    assert is_task("Q: which member has most loans?") and is_task("Task 2 - count the loans of each member")
+    assert not is_task("limit: 3 loans") and not asks_for("number of loans per member", "count(loans)", "python")
