@@ -1,6 +1,7 @@
 """The Dagster instance of a deployment, shared by `run` and `ui` so that the UI shows the command's runs."""
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from dagster._core.instance.ref import InstanceRef
 from capibara_assets.automation.compute_logs import uninterrupted
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, printable
 from capibara_assets.resources import Store
 from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
@@ -29,6 +30,7 @@ POSTGRES = {
 POSTGRES_SCHEME = "postgresql+psycopg2"
 """The driver that dagster-postgres brings; SQLAlchemy 2.1 takes another one by itself."""
 _PSYCOPG2 = {"hostname": "host", "username": "user", "db_name": "dbname"}
+_OF_ADDRESSES = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 _ANSWER_S = 10
 _MADE_ANEW = "mend the file, or remove it, and it is made anew"
 _UPLOAD_S = 30  # of what a step has printed so far
@@ -50,10 +52,15 @@ def dagster_home(deployment: Deployment) -> Path:
     """DAGSTER_HOME of the environment, else `<home>/dagster`; created with a dagster.yaml if it has none.
 
     Raises:
-        InputError: it cannot be made; its dagster.yaml keeps history or logs elsewhere than the deployment says.
+        InputError: it cannot be made, or Dagster's databases not in it; its dagster.yaml keeps history or logs elsewhere than the deployment says.
         IntegrityError: its dagster.yaml is damaged.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser().resolve()
+    if deployment.history != "postgres" and _OF_ADDRESSES.search(str(home)):
+        raise InputError(
+            f"{printable(str(home))}: Dagster names its databases by address, in which ? and % with two digits mean "
+            "something else, and would write beside this folder: choose another one (CAPIBARA_HOME or DAGSTER_HOME)"
+        )
     try:
         home.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError as error:  # a file system that makes no folders, such as /proc

@@ -47,6 +47,18 @@ def test_the_file_decides_history_and_compute_logs(deployment: Deployment) -> No
     assert (logs["bucket"], logs["prefix"]) == ("there", "logs")
 
 
+@pytest.mark.parametrize(("name", "fits"), [("q?x", False), ("p%41", False), ("50% off", True), ("x#y é", True)])
+def test_a_home_that_dagster_would_write_beside_is_refused(tmp_path: Path, name: str, fits: bool) -> None:
+    here = Deployment.from_environment({"CAPIBARA_HOME": str(tmp_path / "in" / name)})
+    try:
+        with open_instance(here) as instance:
+            assert instance.get_runs() == []
+    except InputError as error:
+        assert "choose another one (CAPIBARA_HOME or DAGSTER_HOME)" in str(error)
+    made = [path.name for path in (tmp_path / "in").iterdir()] if (tmp_path / "in").exists() else []
+    assert made == [name] * fits
+
+
 def test_a_home_that_keeps_its_history_elsewhere_is_not_taken(deployment: Deployment) -> None:
     dagster_home(replace(deployment, history=None))
     with pytest.raises(InputError, match=r"dagster.yaml says something else under storage .*remove the file"):
