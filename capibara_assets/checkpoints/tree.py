@@ -47,6 +47,8 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
                 )
         if isinstance(node, torch.Tensor):
             name = join(keys)
+            if node.is_nested:
+                raise InputError(f"{name} is a nested tensor, which has no plain bytes: save its parts one by one")
             if name in tensors or name in ties:
                 raise InputError(f"two entries of the state are called {name!r}: an integer key and its text")
             identity = _identity(node)
@@ -88,7 +90,10 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
             "tensors, numbers, text, lists and dictionaries; turn it into these"
         )
 
-    return tensors, walk(state, ()), ties
+    try:
+        return tensors, walk(state, ()), ties
+    except RecursionError as error:
+        raise InputError("the state holds containers that are nested too deep, or within themselves") from error
 
 
 def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[str, str]) -> Any:

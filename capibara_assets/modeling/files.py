@@ -241,7 +241,7 @@ def weight_map(index: Path) -> dict[str, str]:
     places = read_foreign_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")
-    return places
+    return {tensor: str(PurePosixPath(name)) for tensor, name in places.items()}  # `./model.safetensors`
 
 
 def read_json_object(file: Path, kind: str = "a model in transformers' format") -> dict[str, Any]:

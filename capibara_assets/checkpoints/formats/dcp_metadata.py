@@ -161,6 +161,12 @@ def _place(path: Path, where: Mapping[str, Any]) -> tuple[str, int, int]:
         raise InputError(f"{path} names the file {file!r}, which lies outside of its folder")
     if not (path.parent / file).is_file():
         raise InputError(f"{path.parent / file} is missing, though {path} names it: copy the whole checkpoint")
+    size = (path.parent / file).stat().st_size
+    if not 0 <= start <= start + length <= size:
+        raise InputError(
+            f"{path} is damaged: it places {length:,} bytes at {start:,} of {file}, which has {size:,}: copy the whole "
+            "checkpoint"
+        )
     return str(file), int(start), int(length)
 
 

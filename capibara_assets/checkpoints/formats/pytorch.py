@@ -11,7 +11,7 @@ import struct
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -162,9 +162,9 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
     try:
         with zipfile.ZipFile(source) as archive:
             members = archive.infolist()
-            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            _require_single(members, what)
             sizes = {one.filename.rpartition("/")[2]: one.file_size for one in members if _STORAGE.search(one.filename)}
-            for member in members if stored else ():
+            for member in members:
                 if member.filename.endswith("data.pkl"):
                     state = _content(archive, member)
                     require_plain_pickle(state, what)
@@ -175,8 +175,11 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
                             pass
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, RuntimeError) as error:
         raise InputError(f"{what} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
-    names = [found[0] if (found := _STORAGE.search(each.filename)) else each.filename for each in members]
-    if not stored or len(set(names)) < len(names):
+
+
+def _require_single(members: Sequence[zipfile.ZipInfo], what: str) -> None:
+    names = {found[0] if (found := _STORAGE.search(each.filename)) else each.filename for each in members}
+    if len(names) < len(members) or any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise InputError(
             f"{what} has compressed or doubled members, which torch.save never writes: unpack it and save it with "
             "torch.save again"

@@ -35,6 +35,8 @@ INDEX = "checkpoint"
 NOTE = "capibara"
 """Key of our note in the index, beside `version` and `optimizer`, the only keys that T5X reads."""
 
+_OF_PATHS = frozenset("/\\\0")
+"""What no key may hold: an array's folder is named after it, and tensorstore takes a backslash for a slash."""
 _KINDS = frozenset({"dict", "odict", "list", "value", "float", "bytes", "tensor", "parameter"})
 _PARTS = frozenset({"target", "state", "flax_mutables"})
 _NAMES = {numpy_dtype(name).name: name for name in DTYPES}
@@ -125,8 +127,8 @@ def write(content: Content, path: Path) -> None:
 
 
 def _refuse(keys: tuple[str, ...], leaf: Any) -> str | None:
-    if any(not key or "/" in key or "\0" in key for key in keys):
-        return "a key that is empty or has a / in it"
+    if any(not key or not _OF_PATHS.isdisjoint(key) for key in keys):
+        return "a key that is empty, or has a / or \\ in it"
     if type(leaf) is int and not -(1 << 63) <= leaf < 1 << 64:
         return "an integer beyond 64 bits"
     return None

@@ -28,11 +28,14 @@ _COPIED = (
     *(CONFIG, GENERATION, "tokenizer*", "chat_template*", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.*", "merges.txt", "spiece.model", "preprocessor_config.json"),
 )
-# Fields of a config by which a model makes something else of the same tensors; a missing one has its class's default.
+# Fields of a config by which a model makes something else of the same tensors.
 _DECISIVE = (
     *("model_type", "hidden_act", "hidden_activation", "activation_function", "rms_norm_eps", "layer_norm_eps"),
-    *("layer_norm_epsilon", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
-    *("num_attention_heads", "num_key_value_heads", "sliding_window", "num_experts_per_tok"),
+    *("layer_norm_epsilon", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rotary_pct"),
+    *("head_dim", "num_attention_heads", "num_key_value_heads", "sliding_window", "use_sliding_window", "layer_types"),
+    *("num_hidden_layers", "num_experts_per_tok", "norm_topk_prob", "final_logit_softcapping", "logit_scale"),
+    *("attn_logit_softcapping", "query_pre_attn_scalar", "logits_scaling", "embedding_multiplier", "alibi"),
+    *("residual_multiplier", "attention_multiplier", "use_parallel_residual", "parallel_attn"),
 )
 _OF_A_LAYER = re.compile(r"\.\d+\.")
 _OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")
@@ -173,13 +176,32 @@ def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) ->
 
 
 def _check_configs(one: Model, other: Model) -> None:
+    if not (one.config and other.config) or all(one.config.get(name) == other.config.get(name) for name in _DECISIVE):
+        return
+    first, second = (_completed(model) for model in (one, other))
     for name in _DECISIVE:
-        if name in one.config and name in other.config and one.config[name] != other.config[name]:
-            first, second = (named(str(model.config[name])) for model in (one, other))
+        if name in first and name in second and first[name] != second[name]:
+            stated, differs = (named(str(config[name])) for config in (first, second))
             raise InputError(
-                f"{name} is {first} in {one.path / CONFIG} and {second} in {other.path / CONFIG}: "
+                f"{name} is {stated} in {one.path / CONFIG} and {differs} in {other.path / CONFIG}: "
                 "merge checkpoints of the same architecture, whose tensors mean the same"
             )
+
+
+def _completed(model: Model) -> Mapping[str, Any]:
+    """A config as Transformers completes it: with defaults, and the rotation in one spelling of the two it has had."""
+    from transformers import CONFIG_MAPPING
+
+    kind = model.config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        return model.config
+    try:
+        made = CONFIG_MAPPING[kind].from_dict({**model.config, "auto_map": None}).to_dict()
+    except Exception as error:  # whatever the architecture's own code raises for what it cannot use
+        raise InputError(f"{model.path / CONFIG}: Transformers makes no {kind} of it: {error}") from error
+    if isinstance(rotation := made.get("rope_parameters"), dict):
+        made["rope_parameters"] = {key: value for key, value in rotation.items() if key != "type"}  # of before 4.43
+    return {name: value for name, value in made.items() if name not in ("rope_theta", "rope_scaling")}
 
 
 def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:

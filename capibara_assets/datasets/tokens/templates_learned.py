@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, nodes
+from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
@@ -149,13 +149,15 @@ def content_triggers(template: str) -> tuple[str, ...]:
     Role names are left out, and whitespace, which the probes cover.
 
     Raises:
-        InputError: the template is nested too deeply to be read.
+        InputError: the template is no Jinja, or nested too deeply to be read.
     """
     environment = Environment(extensions=[_Generation, loopcontrols], trim_blocks=True, lstrip_blocks=True)
     try:
         return tuple(sorted(set(_literals(environment.parse(template), inside=False))))
     except RecursionError as error:
         raise InputError("the tokenizer's chat template is nested too deeply to be read") from error
+    except TemplateSyntaxError as error:
+        raise InputError(f"the tokenizer's chat template is no Jinja: line {error.lineno}: {error.message}") from error
 
 
 def _literals(node: nodes.Node, inside: bool) -> Iterator[str]:

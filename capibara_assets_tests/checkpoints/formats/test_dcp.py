@@ -257,6 +257,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "other file": (lambda d: moved(d, relative_path="__9_0.distcp"), r"__9_0.distcp is missing, though"),
     "outside": (lambda d: moved(d, relative_path="../x.distcp"), "outside of its folder"),
     "compressed": (lambda d: moved(d, transform_descriptors=["stream.zstd"]), "w was saved through stream.zstd"),
+    "before it": (lambda d: moved(d, offset=-5), r"places [\d,]+ bytes at -5 of __0_0.distcp, which has [\d,]+"),
+    "beyond": (lambda d: moved(d, length=2**50), "places 1,125,899,906,842,624 bytes at 0 of __0_0.distcp"),
+    "far beyond": (lambda d: moved(d, offset=2**70), "places [\\d,]+ bytes at 1,180,591,620,717,411,303,424 of"),
+    "no number": (lambda d: moved(d, length="x"), "is damaged or of a torch that this one does not know"),
     "no place": (lambda d: d.storage_data.clear(), "is damaged or of a torch that this one does not know"),
 }
 

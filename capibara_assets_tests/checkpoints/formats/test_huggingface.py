@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -62,6 +63,22 @@ def test_shards_and_their_index_come_back_byte_for_byte(tiny: Path, tmp_path: Pa
     assert sum(name.endswith(".safetensors") for name in before) > 2
     huggingface.write(kept(huggingface.read(tmp_path / "sharded")), tmp_path / "out")
     assert bytes_of(tmp_path / "out") == before
+
+
+def test_an_index_may_name_its_shards_from_here(tiny: Path, tmp_path: Path) -> None:
+    """`./model-….safetensors` is the file that it is without `./`, also for Transformers."""
+    shutil.copytree(tiny, tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    names = dict.fromkeys(load_file(weights), "./part.safetensors")
+    weights.rename(weights.with_name("part.safetensors"))
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    convert(tmp_path / "model", tmp_path / "out", "huggingface")
+    assert {path.name for path in (tmp_path / "out").glob("*.safetensors*")} == {
+        "part.safetensors",
+        "model.safetensors.index.json",
+    }
+    convert(tmp_path / "model", tmp_path / "torch", "pytorch")
+    assert not list((tmp_path / "torch").glob("*.safetensors*"))
 
 
 def test_changed_values_keep_the_headers_and_shards(tiny: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import argparse
 import io
 import os
 import pickle
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,24 @@ def test_lists_within_themselves_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torch.save({"w": torch.ones(2), "pairs": pairs}, tmp_path / "bomb.pt")
     with pytest.raises(InputError, match="list more than 1,000 times"):
         pytorch.read(tmp_path / "bomb.pt")
+
+
+def test_what_holds_itself_and_what_has_no_plain_bytes_is_told(tmp_path: Path) -> None:
+    itself: dict[str, Any] = {"w": torch.ones(2)}
+    itself["again"] = itself
+    torch.save(itself, tmp_path / "itself.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save({"n": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, tmp_path / "nested.pt")
+    torch.save({"m": torch.empty(3, device="meta")}, tmp_path / "meta.pt")
+    said = {
+        "itself": "nested too deep, or within themselves",
+        "nested": "n is a nested tensor",
+        "meta": "m is on the meta",
+    }
+    for name, words in said.items():
+        with pytest.raises(InputError, match=words):
+            pytorch.read(tmp_path / f"{name}.pt")
 
 
 def test_detection(tmp_path: Path) -> None:

@@ -225,6 +225,11 @@ def test_what_msgpack_cannot_carry_is_named(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_that_tensorstore_takes_for_a_path_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match=r"a\\b \(a key that is empty, or has a / or \\ in it\)"):
+        t5x.write(Content({"a\\b": of_numpy(np.ones(1))}), tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("names", "named"),
     [(["a.b", "a"], "a (a tensor where another name has a folder)"), (["a..b"], "a..b (a part of its name is empty)")],

@@ -192,7 +192,12 @@ LIKE = {"model_type": "llama", "hidden_act": "silu", "rope_theta": 1e4, "rms_nor
     ("other", "said"),
     [
         ({"model_type": "mistral"}, "model_type is llama in "),
-        ({"rope_theta": 5e6}, "rope_theta is 10000.0 in "),
+        ({"rope_theta": 5e6}, "rope_parameters is .*10000.0.* in "),
+        ({"rope_theta": None, "rope_parameters": {"rope_theta": 5e6, "rope_type": "default"}}, "rope_parameters is "),
+        ({"rope_theta": None, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}, ""),
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, "rope_parameters is "),
+        ({"hidden_act": None}, ""),
+        ({"rms_norm_eps": None}, "rms_norm_eps is 1e-05 in "),  # the default of the class
         ({"hidden_act": "gelu"}, "hidden_act is silu in "),
         ({"rms_norm_eps": 0.1}, "rms_norm_eps is 1e-05 in "),
         ({"max_position_embeddings": 77, "_name_or_path": "x", "eos_token_id": 3}, ""),

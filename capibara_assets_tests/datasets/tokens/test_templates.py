@@ -181,6 +181,12 @@ def test_a_template_nested_without_end_is_refused(deep: str) -> None:
         ChatTemplate(tokenizer_of(Form(deep, "<|end|>", "<s>", chatml)))
 
 
+@pytest.mark.parametrize(("broken", "line"), [("{% if", 1), ("{{ bos_token }}\n{% for x in %}", 2), ("{% what %}", 1)])
+def test_a_template_that_is_no_jinja_is_refused(broken: str, line: int) -> None:
+    with pytest.raises(InputError, match=f"chat template is no Jinja: line {line}: "):
+        ChatTemplate(tokenizer_of(Form(broken, "<|end|>", "<s>", chatml)))
+
+
 def test_todays_date_never_gets_into_the_text() -> None:
     template = "{{ strftime_now('%d %b %Y') }}" + FORMS["chatml"].template
     tokenizer = tokenizer_of(Form(template, "<|im_end|>", "<s>", chatml))
