@@ -9,7 +9,8 @@ from functools import lru_cache
 import polars as pl
 
 from capibara_assets.domains import DOMAINS
-from capibara_assets.errors import IntegrityError
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.executions.ingest.forgotten import read_forgotten
 from capibara_assets.lineage.ancestors import descendants, source_name, upstream_key
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.trails import (
@@ -106,8 +107,11 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
     """Trace an execution by its id or an unambiguous prefix. Raises InputError: no such execution, or several."""
+    known = set(known_executions(results))
+    if wanted not in known and read_forgotten(results.store).holds(wanted):
+        raise InputError(f"execution {wanted!r} was forgotten: nothing of it is kept, and it is not read again")
     hint = results.hint("e2b_logs", "`capibara run --select e2b_logs` reads them")
-    execution_id = one_of("execution", wanted, known_executions(results), hint)
+    execution_id = one_of("execution", wanted, known, hint)
     place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
     rows = columns(groups, "groups", ["unit_id", "group_id", "split"]).filter(unit_id=execution_id) if groups else None
@@ -319,13 +323,17 @@ def _uses(
     """(examples with the execution; then by domain: reasons for none, dataset digests, example ids)."""
     uses, left_out, datasets, inside = [], dict[str, str](), dict[str, str](), dict[str, set[str]]()
     for domain, artifact in results.every("moe_dataset").items():
-        rows = columns(artifact, "examples", ["example_id", "kind", "split", "execution_ids"])
-        rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
+        examples = columns(artifact, "examples", ["example_id", "kind", "split", "execution_ids"])
+        rows = examples.filter(pl.col("execution_ids").list.contains(execution_id))
         for example_id, kind, split, ids in rows.iter_rows():
             uses.append(ExampleUse(domain, example_id, kind, split, "answer" if ids[0] == execution_id else "context"))
             inside.setdefault(domain, set()).add(example_id)
-        if artifact.has("clusters"):
-            uses += _members(artifact, domain, execution_id)
+        stands_for = _representatives(artifact, execution_id) if artifact.has("clusters") else []
+        others = examples.filter(
+            pl.col("example_id").is_in(stands_for), ~pl.col("example_id").is_in(rows["example_id"])
+        )
+        for example_id, kind, split in others.select("example_id", "kind", "split").iter_rows():
+            uses.append(ExampleUse(domain, example_id, kind, split, "cluster member"))
         reasons = columns(artifact, "left_out", ["unit_id", "reason"]).filter(unit_id=execution_id)
         if reasons.height:
             left_out[domain] = reasons["reason"][0]
@@ -334,16 +342,12 @@ def _uses(
     return uses, left_out, datasets, inside
 
 
-def _members(artifact: Artifact, domain: str, execution_id: str) -> list[ExampleUse]:
+def _representatives(artifact: Artifact, execution_id: str) -> set[str]:
     """Examples that stand for a cluster with this execution in it."""
-    rows = columns(artifact, "clusters", ["example_id", "kind", "split", "execution_ids", "representative_id"])
+    rows = columns(artifact, "clusters", ["execution_ids", "representative_id"])
     if not {"execution_ids", "representative_id"} <= set(rows.columns):
-        return []
-    rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
-    return [
-        ExampleUse(domain, row["representative_id"], row.get("kind") or "", row.get("split") or "", "cluster member")
-        for row in rows.iter_rows(named=True)
-    ]
+        return set()
+    return set(rows.filter(pl.col("execution_ids").list.contains(execution_id))["representative_id"])
 
 
 def _domains(results: Results, execution_id: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.escaping.languages import one_line
+from capibara_assets.executions.formats.agents.places import in_file
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
@@ -189,7 +190,9 @@ def _origin_lines(origin: "CheckpointOrigin") -> list[str]:
         return [*lines, "executions: not known, since no dataset it was made from is in the artifact store any more"]
     lines.append(f"executions: {origin.executions} in its datasets" + (", such as" if origin.first else ""))
     for one in origin.first:
-        lines.append(f"  {one.execution_id}" + (f"  {one.file}:{one.line}" if one.file else ""))
+        lines.append(
+            f"  {one.execution_id}" + (f"  {in_file(one.execution_id, one.file, one.line)}" if one.file else "")
+        )
     return lines
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.executions.formats.agents.places import in_file
+
 _MOST_SHOWN = 40  # ids and lines of logs, in the report for people
 
 
@@ -69,13 +71,15 @@ def as_text(report: ForgetReport) -> str:
     lines += [f"stale, made again by `capibara run`: {len(report.stale) or 'nothing'}"]
     lines += [f"  {one}" for one in report.stale]
     if report.sources:
-        lines.append("your files still hold it; delete or edit these lines yourself (it will not be read again):")
+        lines.append("your files still hold it; delete or edit it there yourself (it will not be read again):")
         lines += _places_of(report.sources)
+    if not (report.dry_run or report.left or report.unread):
+        lines.append("searched once more, wherever it may have been: nothing of it is left")
     lines += [f"NOT GONE: {one}" for one in report.left]
     if report.left and not report.dry_run:
         lines.append("delete what is named there yourself, and run this once more")
     lines += _not_checked(report.unread)
-    lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
+    lines += [f"FAILED when made again without it: {name}: {message}" for name, message in report.failures.items()]
     return "\n".join(lines)
 
 
@@ -106,11 +110,11 @@ def _ids(names: Sequence[str]) -> str:
 
 def _places_of(sources: Sequence[dict[str, Any]]) -> list[str]:
     if len(sources) <= _MOST_SHOWN:
-        return [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in sources]
+        return [f"  {in_file(**one)}  {one['execution_id']}" for one in sources]
     by_file: dict[str, list[int]] = {}
     for one in sources:
         by_file.setdefault(one["file"], []).append(one["line"])
     return [
-        f"  {file}  {len(lines)} lines from {min(lines)} to {max(lines)} (--json names each)"
+        f"  {file}  {len(lines)} records, in lines {min(lines)} to {max(lines)} (--json names each)"
         for file, lines in sorted(by_file.items())
     ]

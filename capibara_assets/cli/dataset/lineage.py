@@ -15,6 +15,7 @@ from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.executions.formats.agents.places import in_file
 
 if TYPE_CHECKING:
     from capibara_assets.lineage.records import Results
@@ -286,7 +287,8 @@ def _proof(proof: dict[str, Any]) -> None:
 def _place(one: dict[str, Any]) -> str:
     owner = "".join(f", {name} {one[name]}" for name in ("tenant", "licence", "source") if one[name])
     role = f"  ({one['role']})" if one["role"] else ""
-    return f"{one['execution_id']}  {one['file']}:{one['line']}  sandbox {one['sandbox_id']}{owner}{role}"
+    where = in_file(one["execution_id"], one["file"], one["line"])
+    return f"{one['execution_id']}  {where}  sandbox {one['sandbox_id']}{owner}{role}"
 
 
 def _result(one: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from capibara_assets.escaping.pages import html_page
+from capibara_assets.executions.formats.agents.places import in_file
 from capibara_assets.lineage.adapters import TracedAdapter
 from capibara_assets.lineage.lost import lost
 from capibara_assets.lineage.records import Results
@@ -174,7 +175,7 @@ def _place(place: ExecutionPlace | None) -> tuple[Line, ...]:
         return (Line("no longer in the logs that were read", "bad"),)
     named = {"agent": place.agent_id, "tenant": place.tenant, "licence": place.licence, "source": place.source}
     return (
-        Line(f"{place.file}:{place.line}"),
+        Line(in_file(place.execution_id, place.file, place.line)),
         Line(f"sandbox {place.sandbox_id}"),
         *(Line(f"{name} {value}") for name, value in named.items() if value),
     )

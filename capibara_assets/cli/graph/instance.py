@@ -52,7 +52,8 @@ def dagster_home(deployment: Deployment) -> Path:
     """DAGSTER_HOME of the environment, else `<home>/dagster`; created with a dagster.yaml if it has none.
 
     Raises:
-        InputError: it cannot be made, or no databases in it; its dagster.yaml keeps history or logs elsewhere than the deployment says.
+        InputError: it cannot be made, or no databases in it; its dagster.yaml keeps history or logs elsewhere than the
+            deployment says.
         IntegrityError: its dagster.yaml is damaged.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser().resolve()

@@ -15,7 +15,12 @@ from capibara_assets.storage.records import table
 
 NOT_READ = "not_read"
 """The reason of a file that is neither a log nor a playbook, in a list of what was left out."""
-_WHY = "neither a log nor a playbook by its content: docs/experience.md lists what is read"
+_NEITHER = "neither log nor playbook by content"
+_NO_LOG = "no log by content; playbooks are not read yet"
+_WHY = {
+    _NEITHER: "neither a log nor a playbook by its content: docs/experience.md lists what is read",
+    _NO_LOG: "no log by its content; whether it is a playbook, `capibara run --select ace_playbooks` tells",
+}
 _WHERE = f"beside {LOGS}/, which alone is read for logs: move it there if it is one, a playbook to {PLAYBOOKS}/"
 _DOCUMENTS = re.compile(r"(?:readme|licen[cs]e|notice|changelog)(?:\.\w+)?", re.IGNORECASE)  # a folder's own
 _COLUMNS = ("quarantine_id", "file", "line", "reason", "detail", "text")
@@ -29,11 +34,13 @@ class NotRead:
         files: in the folders that are read, as the tables name them.
         beside: other files of the experience folder.
         entries: of playbooks, as the quarantine of `ace_playbooks` has them.
+        what: what the files are not.
     """
 
     files: list[str]
     beside: list[str]
     entries: pl.DataFrame
+    what: str = _NEITHER
 
     @classmethod
     def of(cls, inputs: Inputs, experience: Path | None) -> "NotRead":
@@ -55,11 +62,12 @@ class NotRead:
         others = [PLAYBOOKS] if experience and (experience / PLAYBOOKS).is_dir() else []
         beside = files_beside(experience, others) if experience and logs else []
         beside = [name for name in beside if name not in files and not _DOCUMENTS.fullmatch(name)]
-        return cls(sorted(path for path, read in files.items() if not read), beside, entries)
+        left = sorted(path for path, read in files.items() if not read)
+        return cls(left, beside, entries, _NEITHER if playbooks else _NO_LOG)
 
     def rows(self) -> pl.DataFrame:
         """Entries and files as rows like those of the logs' quarantine; a file has no id, as nothing of it is kept."""
-        why = [*([_WHY] * len(self.files)), *([_WHERE] * len(self.beside))]
+        why = [*([_WHY[self.what]] * len(self.files)), *([_WHERE] * len(self.beside))]
         names = [*self.files, *self.beside]
         files = {"quarantine_id": "", "file": names, "line": 0, "reason": NOT_READ, "detail": why, "text": ""}
         of_files = pl.DataFrame(files) if names else self.entries.select(_COLUMNS).clear()
@@ -68,7 +76,7 @@ class NotRead:
     def words(self) -> str:
         """How much was left out and why, for a run's summary; empty if nothing was."""
         said = []
-        whys = (("neither log nor playbook by content", self.files), (f"beside {LOGS}/", self.beside))
+        whys = ((self.what, self.files), (f"beside {LOGS}/", self.beside))
         for why, files in whys:
             if files:
                 count = f"{len(files)} file{'s' * (len(files) > 1)}"

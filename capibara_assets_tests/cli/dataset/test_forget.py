@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from capibara_assets.cli.dataset import forget as forget_module
 from capibara_assets.cli.dataset.forget import forget, forget_in
+from capibara_assets.cli.dataset.lineage import lineage
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
 from capibara_assets.deployment.environment import Deployment
@@ -112,8 +113,11 @@ def test_interrupted_it_goes_on_and_the_groups_and_splits_of_the_others_stay(dep
     result = CliRunner().invoke(forget, [FAILED, "--reason", "asked to"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "e2b_logs/canary.jsonl:1" in result.stdout and "e2b_logs/copy.jsonl.gz:1" in result.stdout
-    assert "delete or edit these lines yourself" in result.stdout
+    assert "delete or edit it there yourself" in result.stdout
     assert CANARY not in result.stdout and "NOT GONE" not in result.stdout
+    assert "searched once more, wherever it may have been: nothing of it is left" in result.stdout
+    asked = CliRunner().invoke(lineage, ["execution", FAILED])
+    assert f"execution '{FAILED}' was forgotten" in str(asked.exception)
     new = store.latest("example_groups", None).frame("groups")  # type: ignore[union-attr]
     assert new.equals(old.filter(old["unit_id"] != FAILED)) and new.height == old.height - 1
     assert singing(deployment.home, (FAILED,)) == []
