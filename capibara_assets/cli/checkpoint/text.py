@@ -190,9 +190,8 @@ def _origin_lines(origin: "CheckpointOrigin") -> list[str]:
         return [*lines, "executions: not known, since no dataset it was made from is in the artifact store any more"]
     lines.append(f"executions: {origin.executions} in its datasets" + (", such as" if origin.first else ""))
     for one in origin.first:
-        lines.append(
-            f"  {one.execution_id}" + (f"  {in_file(one.execution_id, one.file, one.line)}" if one.file else "")
-        )
+        where = f"  {in_file(one.execution_id, one.file, one.line)}" if one.file and one.line else ""
+        lines.append(f"  {one.execution_id}{where}")
     return lines
 
 
