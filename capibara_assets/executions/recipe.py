@@ -10,11 +10,15 @@ from capibara_assets.domains import Domain
 from capibara_assets.playbooks.consolidate import COVERAGE, TOP_K
 from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS
 
+_DAYS = 100_000
+
 
 class ExperienceRecipe(Declared):
     """Parameters of reading executions and playbooks (resources/recipes/experience.yaml)."""
 
-    time_range_days: int = Field(30, gt=0, description="Executions at most this many days older than as_of are used")
+    time_range_days: int = Field(
+        30, gt=0, le=_DAYS, description="Executions at most this many days older than as_of are used"
+    )
     as_of: datetime | None = Field(None, description="End of the window; None: the newest execution")
     languages: tuple[str, ...] = Field(
         ("python", "javascript", "sql"), description="Languages of executions that are used"
@@ -63,4 +67,6 @@ class ExperienceRecipe(Declared):
     def _with_zone(cls, value: datetime | None) -> datetime | None:
         if value is not None and value.tzinfo is None:
             raise ValueError("as_of needs a time zone, such as 2026-10-30T00:00:00Z")
+        if value is not None and not 1970 <= value.year <= 9000:
+            raise ValueError("as_of needs a year from 1970 to 9000")
         return value

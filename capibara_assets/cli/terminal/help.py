@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from inspect import cleandoc
 from typing import TypeVar
 
 import click
@@ -19,7 +20,8 @@ def with_example(*lines: str) -> Callable[[AnyCommand], AnyCommand]:
 
     def add(command: AnyCommand) -> AnyCommand:
         shown = "\n".join(f"  {line}" for line in lines)
-        command.help = f"{(command.help or '').rstrip()}\n\n{_MARK}\nExample:\n{shown}"
+        # cleaned here: a docstring's indentation cannot be told any more once lines without one follow it
+        command.help = f"{cleandoc(command.help or '')}\n\n{_MARK}\nExample:\n{shown}"
         _examples[command] = lines
         return command
 

@@ -179,7 +179,7 @@ def _with_peft(base: Base, folder: Path) -> Any:
 def _base_of(model: ModelFolder, default: str | None) -> Path | None:
     named = _named_base(model.folder)
     candidates = {}
-    for location in (named, default):
+    for location in (named, _trained_on(model.folder), default):
         if not location:
             continue
         try:
@@ -198,6 +198,14 @@ def _base_of(model: ModelFolder, default: str | None) -> Path | None:
 def _named_base(folder: Path) -> Any:
     """The base that an adapter's config names; None where it names none."""
     return adapter_config(folder).get("base_model_name_or_path") if _has_config(folder) else None
+
+
+def _trained_on(folder: Path) -> Any:
+    """The base's place, as the training wrote it beside an adapter or above its epochs; None where none did."""
+    for file in (place / ".capibara" / "request.json" for place in (folder, folder.parent)):
+        if file.is_file() and isinstance(document := read_json(file), dict):
+            return document.get("base_model")
+    return None
 
 
 def _has_config(folder: Path) -> bool:

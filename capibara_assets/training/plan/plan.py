@@ -182,7 +182,8 @@ def _require_possible(
     context = config.get("max_position_embeddings")
     if isinstance(context, int) and settings.max_length > context:
         raise InputError(
-            f"max_length {settings.max_length} is above the base's {context} positions: set max_length to at most that"
+            f"max_length {settings.max_length} is above the base's {context} positions: set it to at most that "
+            "(`data.max_length` of the recipe; of `capibara train` also --max-length)"
         )
     if target is None:
         return

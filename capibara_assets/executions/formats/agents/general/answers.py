@@ -107,8 +107,9 @@ _SQL_FAILS = re.compile(
     r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near|SQL failed\b)",
     re.IGNORECASE,
 )
-_ROWS = re.compile(  # JSON, Python's lists of tuples, or a head above a rule
-    r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"']|[^\n]+\n[-+| ]*-{3,}[-+| ]*(?:\n|\Z))"
+_ROWS = re.compile(  # JSON, Python's lists of tuples, tuples line by line, or a head above a rule
+    r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"']|(?:\([^\n,]*,[^\n]*\)[ \t]*(?:\n+|\Z))+\Z"
+    r"|[^\n]+\n[-+| ]*-{3,}[-+| ]*(?:\n|\Z))"
 )
 _RESULT_HEAD = re.compile(r"EXECUTION RESULT of \[\w+\]:\n")  # of Spider-Agent
 _ONLY_RESULT = re.compile(r"\s*\{\s*\"result\"\s*:\s*\"")  # of a tool of Google's ADK
