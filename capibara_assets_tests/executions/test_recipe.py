@@ -24,7 +24,16 @@ def test_the_shipped_recipe_is_the_default_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["time_range_day: 3", "min_quality_score: 2", "as_of: 2026-10-01 00:00:00", "[1]", "a: b: c"]
+    "text",
+    [
+        "time_range_day: 3",
+        "time_range_days: 999999999999",
+        "as_of: 0001-01-01T00:00:00Z",
+        "min_quality_score: 2",
+        "as_of: 2026-10-01 00:00:00",
+        "[1]",
+        "a: b: c",
+    ],
 )
 def test_a_recipe_that_does_not_fit_names_its_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "experience.yaml"

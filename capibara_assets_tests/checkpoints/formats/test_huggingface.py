@@ -81,6 +81,18 @@ def test_an_index_may_name_its_shards_from_here(tiny: Path, tmp_path: Path) -> N
     assert not list((tmp_path / "torch").glob("*.safetensors*"))
 
 
+def test_what_a_training_keeps_for_itself_is_no_part_of_a_checkpoint(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "model")
+    for name in (".capibara/examples.parquet", "checkpoint-8/optimizer.pt", "checkpoint-epoch-1/x.txt", ".lock"):
+        (tmp_path / "model" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "model" / name).write_bytes(b"canary")
+    (tmp_path / "model" / "deep" / "checkpoint-8").mkdir(parents=True)
+    (tmp_path / "model" / "deep" / "checkpoint-8" / "x.txt").write_bytes(b"its own")
+    convert(tmp_path / "model", tmp_path / "out", "huggingface")
+    found = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert found == {path.name for path in tiny.iterdir()} | {"deep/checkpoint-8/x.txt"}
+
+
 def test_changed_values_keep_the_headers_and_shards(tiny: Path, tmp_path: Path) -> None:
     AutoModelForCausalLM.from_pretrained(tiny).save_pretrained(tmp_path / "sharded", max_shard_size="30KB")
     content = huggingface.read(tmp_path / "sharded")

@@ -87,6 +87,15 @@ def test_where_only_playbooks_were_read_their_entries_are_listed(
         invoke(quarantine, "retry")
 
 
+def test_a_playbook_is_not_called_none_before_playbooks_were_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPIBARA_HOME", str(logs.parent.parent / "another"))
+    (logs.parent / "e2b_logs" / "book.txt").write_text("## TIPS\n[str-00001] helpful=1 harmful=0 :: Read on.\n")
+    said = invoke(run, "--select", "e2b_logs")
+    assert "1 file not read, no log by content; playbooks are not read yet (first: e2b_logs/book.txt)" in said
+    (row,) = [row for row in rows("list") if row["reason"] == "not_read"]
+    assert row["detail"].endswith("whether it is a playbook, `capibara run --select ace_playbooks` tells")
+
+
 @pytest.mark.parametrize("playbooks", [True, False])
 def test_files_beside_the_folders_that_are_read_are_told(logs: Path, playbooks: bool) -> None:
     folder = logs.parent

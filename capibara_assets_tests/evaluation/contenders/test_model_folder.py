@@ -53,6 +53,23 @@ def test_the_digest_beside_an_adapter_tells_its_base_whatever_it_is_called(
     assert model_folder(adapter, default_base=str(moved)).whole == moved
 
 
+def test_the_training_that_left_its_request_beside_an_adapter_tells_its_base(
+    adapter: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Its config names the base's folder alone: an adapter that is given away tells nothing of the machine."""
+    own = Path(shutil.copytree(folder, tmp_path / "mine" / "base"))
+    naming(adapter, "base")
+    (adapter / "training_info.json").write_text(json.dumps({"base_digest": base_digest(own)}), "utf-8")
+    (adapter / ".capibara").mkdir()
+    (adapter / ".capibara" / "request.json").write_text(json.dumps({"base_model": str(own)}), "utf-8")
+    assert model_folder(adapter, default_base="/nonexistent").whole == own
+    epoch = adapter / "checkpoint-epoch-1"
+    epoch.mkdir()
+    for name in (ADAPTER_CONFIG, "adapter_model.safetensors"):
+        shutil.copy(adapter / name, epoch / name)
+    assert model_folder(epoch, default_base="/nonexistent").whole == own
+
+
 def test_a_dora_without_its_magnitudes_is_not_answered_for(adapter: Path, folder: Path) -> None:
     config = json.loads((adapter / ADAPTER_CONFIG).read_text("utf-8"))
     (adapter / ADAPTER_CONFIG).write_text(json.dumps({**config, "use_dora": True}), "utf-8")

@@ -16,6 +16,10 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
         ("SQL failed Phase 1. Your SQL is not correct.", False),
         ("name | n\n-----+---\na    | 1", True),
         ('[{"n": 1}]', True),
+        ("(3,)", True),
+        ("(1, 'a')\n(2, 'b')\n", True),
+        ("(see below)", None),
+        ("(1, 'a')\nand more", None),
         ("done", None),
     ],
 )
