@@ -100,7 +100,7 @@ def asked_otherwise(session: Sequence[Row]) -> set[str]:
     return found.union(row["execution_id"] for one in asked(session) for row in one.former)
 
 
-class Asked(NamedTuple):
+class TriedQuestion(NamedTuple):
     """A question above a query, and the queries by which its author answered it, in order."""
 
     question: str
@@ -121,19 +121,19 @@ class Asked(NamedTuple):
         return [row for row in ran if _query(row)[1] != _query(answer)[1] and _rows(row) != _rows(answer)]
 
 
-def asked(session: Sequence[Row]) -> list[Asked]:
+def asked(session: Sequence[Row]) -> list[TriedQuestion]:
     """The questions that comments ask in a session without recorded tasks.
 
     A query below the same question is another try at it, as is one much like the last, below a remark or nothing. One
     that is not like it, below a remark, shows that the author was not content, and may answer anything.
     """
-    found: list[Asked] = []
+    found: list[TriedQuestion] = []
     tries: list[Row] = []
     question = text = ""
 
     def close(doubted: bool) -> None:
         if tries:
-            found.append(Asked(question, tuple(tries), doubted))
+            found.append(TriedQuestion(question, tuple(tries), doubted))
         tries.clear()
 
     for row in session:
