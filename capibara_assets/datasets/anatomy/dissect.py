@@ -3,6 +3,7 @@
 Each part is a piece of the recorded code: the code without its statement and its tests is still code that ran.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ from capibara_assets.datasets.anatomy import dissect_javascript, dissect_python,
 from capibara_assets.datasets.anatomy.parts import CellParts, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
+from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import tidied
 from capibara_assets.executions.parsing import JAVASCRIPT
+from capibara_assets.executions.patterns.similarity import similarity, tokens
 from capibara_assets.storage.kept import of_text
 
 _OTHERS = frozenset({"sql", "bash", "sh", "shell", "zsh"})
+
+_ALIKE = 0.4  # least likeness of two attempts at the same
 
 
 @dataclass(frozen=True)
@@ -74,3 +79,18 @@ def _parts(code: str, language: str) -> CellParts:
         kept, defined = below, leading_comment(defined, language)[1]
     tests = (test.strip("\n"),) if tested else ()
     return CellParts(comment if stated else None, False, "", kept, defined, tests, test, rest)
+
+
+def first_words(attempts: Iterable[Row], code: str, language: str) -> str | None:
+    """What the first of some attempts at the same as a code says that it is for; later ones note what was wrong.
+
+    An attempt at the same has the same signature, and is much alike: many a problem is answered by a `solve(lines)`.
+    """
+    own = dissect(code, language)
+    for row in attempts if own.signature else ():
+        if row["language"] == language:
+            attempt = dissect(row["code"], language)
+            alike = attempt.signature == own.signature and (words := row["task"] or attempt.statement)
+            if alike and words and similarity(tokens(attempt.definitions), tokens(own.definitions)) >= _ALIKE:
+                return words.strip()
+    return None

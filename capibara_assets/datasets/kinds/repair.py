@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect, first_words
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import asks_for, without_note
 from capibara_assets.datasets.code.python_source import BUILTINS
@@ -26,6 +26,7 @@ from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_ear
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.patterns.redone import in_place_of
 from capibara_assets.executions.patterns.retests import BELOW
 from capibara_assets.executions.patterns.similarity import tokens, unified_diff
@@ -66,7 +67,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         fixed = _with_carried(evidence, pair, _without_looks(fixed, failing, language, asked))
         failing, fixed = (without_trailing_spaces(without_note(c, language), language) for c in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
-        statement = told if statement else _session_statement(evidence, pair)
+        statement = told if statement and not told else _session_statement(evidence, pair, told)
         later = _judging(pair)
         judging = later or (pair.get("judged_by", ()) if pair is not recorded else ())
         test = failing_test(
@@ -266,19 +267,21 @@ def whole_request(evidence: Evidence, pair: Row, statement: str, most: int) -> s
     return statement if told is None and not leans_on_dialogue(statement) else told or ""
 
 
-def _session_statement(evidence: Evidence, pair: Row) -> str:
-    """What the session says that the code is for: the words of an earlier attempt at the same, or its only task."""
+def _session_statement(evidence: Evidence, pair: Row, statement: str) -> str:
+    """What the session says that the code is for: words of an earlier attempt at the same, or its only task.
+
+    A comment above a later attempt in JavaScript may only note what was wrong before; a docstring goes with its code.
+    """
+    if statement and (pair["task"] or pair["language"] not in JAVASCRIPT):
+        return statement
     session, position = evidence.place(pair["fixed_execution_id"])
     before = session[:position]
-    asked = dissect(pair["fixed_code"], pair["language"]).signature
-    for row in before:
-        if asked and row["language"] == pair["language"] and row["execution_id"] != pair["failing_execution_id"]:
-            attempt = dissect(row["code"], row["language"])
-            if attempt.signature == asked and (row["task"] or attempt.statement):
-                return (row["task"] or attempt.statement or "").strip()
+    others = (row for row in before if row["execution_id"] != pair["failing_execution_id"])
+    if first := first_words(others, pair["fixed_code"], pair["language"]):
+        return first
     tasks = {row["task"].strip() for row in before if row["task"] and FROM_MARKDOWN not in row["flags"]}
     only = tasks.pop() if len(tasks) == 1 else ""
-    return "" if leans_on_dialogue(only) else only
+    return statement or ("" if leans_on_dialogue(only) else only)
 
 
 def rewritten(evidence: Evidence) -> pl.DataFrame:

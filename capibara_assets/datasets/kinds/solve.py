@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
+from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect, first_words
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.cases import cases
@@ -337,6 +337,10 @@ def _statement(
         asked = with_earlier(evidence.places[row["execution_id"]][0], row, recipe.context_chars)
         lacking = REFERS_BACK if asked is None else None
         return _Statement(answer, asked or task.strip(), signature, (), (), 1.0, lacking=lacking)
+    words = first_words(session[:position], row["code"], row["language"])
+    if words is not None and (anatomy.statement is None or row["language"] in JAVASCRIPT):
+        # the last attempt has none, or a comment that may only note what was wrong before it
+        return _Statement(anatomy.definitions, words, anatomy.signature, (), (), 1.0, documented=True)
     if anatomy.statement is not None:
         if anatomy.documented:
             return _Statement(anatomy.definitions, anatomy.statement, anatomy.signature, (), (), 1.0, documented=True)

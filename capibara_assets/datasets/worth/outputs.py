@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.queries import last_select
+from capibara_assets.datasets.code.structure import comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections, stated
 from capibara_assets.datasets.kinds.referents import speaks_of_errors
@@ -18,6 +19,7 @@ from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
 PRINTS_TEXT = "its output consists of texts that stand in its code"
+NOTED = "a comment of its code notes its output"
 VERSION = "whether SQLite has the function that its error names depends on the version"
 DEFINES_ONLY = "its output is a function or class, which its code defines"
 CAUGHT = "its answer showed what it says of an error that it catches"
@@ -57,6 +59,8 @@ _ADDRESS = re.compile(r"https?://[^\s\"'`)>\]]+?(?=[.,]?(?:[\s\"'`)>\]]|\Z))")
 _HARNESS = re.compile(
     r"\btime limit (?:for|of|is)\b|\byour working (?:folder|directory)\b|\bwill be graded\b", re.IGNORECASE
 )
+_CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "undefined", "NULL"))
+_WORDS = re.compile(r"\d+(?:\.\d+)?|\w+")
 _TELLS = re.compile(r"(?:#|//)\W*(?:expected|should (?:be|print|return|output|give))\b", re.IGNORECASE)
 
 
@@ -66,6 +70,8 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
         if _prints_texts(code, candidate.answer.strip(), candidate.language):
             return PRINTS_TEXT
+        if _is_noted(candidate):
+            return NOTED
         if _OF_VERSIONS.search(candidate.answer):
             return VERSION
         if _FUNCTION_REPR.fullmatch(candidate.answer.strip()):
@@ -87,6 +93,16 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         return CATCHES if adds and not speaks_of_errors(task) else None
     asked, read = (set(_ADDRESS.findall(text)) for text in (task, candidate.answer))
     return OTHER_SOURCE if asked and read and not asked & read else _why_no_result(candidate)
+
+
+def _is_noted(candidate: ExampleCandidate) -> bool:
+    """Whether all that an output shows, in rows without their head and numbers, stands in comments of its code."""
+    noted = set(_WORDS.findall("\n".join(comments(section(candidate.prompt, CODE), candidate.language))))
+    lines = candidate.answer.strip().split("\n")
+    rows = [line.split(None, 1)[-1] for line in lines[1:]] if candidate.language == "sql" else lines
+    shown = set(_WORDS.findall("\n".join(rows)))
+    telling = {word for word in shown - _CONSTANTS if len(word) > 1}
+    return bool(telling) and shown - _CONSTANTS <= noted
 
 
 def _prints_texts(code: str, shown: str, language: str) -> bool:

@@ -34,6 +34,7 @@ ADDED = "its repair also adds a statement"
 JOINED = "its query calculates with a text: `||` joins before `*` and `+` are computed"
 DROPS = "its repair drops a table that its code only emptied or changed"
 WHOLE = "its query rounds a quotient of whole numbers, of which SQLite drops the remainder"
+SHARE = "its query divides a count by a count: of whole numbers SQLite drops the remainder, which leaves 0 or 1"
 NO_DIGITS = "its query rounds to tens or more: SQLite knows no negative number of digits"
 REWRITTEN = "its repair is another query, written anew"
 
@@ -69,6 +70,8 @@ def lenient(candidate: ExampleCandidate) -> str | None:
         return NO_DIGITS
     if any(map(_drops_remainder, rounded)):
         return WHOLE
+    if candidate.kind != "predict" and any(_is_share(one) for tree in trees for one in tree.find_all(exp.Div)):
+        return SHARE
     if candidate.kind == "predict" and trees and _names_twice(trees[-1], shown):
         return NAMED_TWICE
     return _no_repair(candidate.failing or "", candidate.answer, shown) if candidate.kind == "repair" else None
@@ -229,11 +232,15 @@ def _drops_remainder(node: exp.Round) -> bool:
     return _is_whole(quotient.this) and _is_whole(quotient.expression)
 
 
+def _is_share(node: exp.Div) -> bool:
+    return isinstance(_bare(node.expression), exp.Count) and _is_whole(node.this)
+
+
 def _is_whole(part: exp.Expr) -> bool:
     side = _bare(part)
     if isinstance(side, exp.Sum):
         values = [one for one in side.find_all(exp.Literal) if one.find_ancestor(exp.Predicate, exp.In) is None]
-        return isinstance(side.this, exp.Case | exp.If | exp.Predicate) and all(
+        return isinstance(side.this, exp.Case | exp.If | exp.Predicate | exp.Connector) and all(
             one.this in ("0", "1") for one in values
         )
     return isinstance(side, exp.Count)

@@ -303,7 +303,8 @@ def choose(logits: Tensor, decoding: Decoding, draws: np.ndarray | None) -> list
     best, tokens = logits.max(dim=-1)  # the lowest of equals, as argmax
     if not bool(torch.isfinite(best).all()):
         raise ValueError(
-            "the model's logits are not finite: its weights hold NaN or overflow (`capibara debug-model` says where)"
+            "the model's logits are not finite: its weights, or its adapter's, hold NaN or overflow (`capibara "
+            "debug-model` says where)"
         )
     if decoding.temperature == 0 or draws is None:
         return [int(token) for token in tokens.tolist()]

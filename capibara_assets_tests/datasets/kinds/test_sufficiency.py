@@ -382,3 +382,24 @@ def test_a_question_above_a_first_try_is_that_of_the_last(recipe: DatasetRecipe)
     assert found["try1"].lacking is None and "kilos per owner" in found["try1"].prompt
     assert found["try1"].answer == look.format("SUM(kilos)") and "wanted" not in found["try1"].prompt
     assert evidence.mended_later == {"try0"}
+
+
+CAPPED = (
+    "function capped(list, most) {{\n  const sum = list.reduce((a, b) => a + b{});\n  return Math.min(sum, most);\n}}"
+)
+JUDGED = "const assert = require('node:assert');\nassert.equal(capped([1, 2], 9), 3);\nassert.equal(capped([], 9), 0);"
+
+
+@pytest.mark.parametrize("noted", ["", "// reduce of nothing needs a start\n"])
+def test_the_words_above_the_first_attempt_are_the_task_of_the_last(noted: str, recipe: DatasetRecipe) -> None:
+    asked = "// The sum of a list, at most `most`; an empty list gives 0"
+    failed = {"outcome": "error", "error_name": "TypeError", "error_value": "Reduce of empty array", "traceback": ""}
+    cells = [
+        run("a", f"{asked}\n{CAPPED.format('')}\n{JUDGED}", language="javascript", **failed),
+        run("b", f"{noted}{CAPPED.format(', 0')}\n{JUDGED}", minute=1, language="javascript"),
+        run("c", "// sum them\nfunction capped(list, most) {\n  return 7;\n}\nassert.equal(capped(), 7);", minute=2,
+            language="javascript"),
+    ]  # fmt: skip
+    found = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of(cells), recipe)}
+    assert asked[3:] in found["b"] and "needs a start" not in found["b"]
+    assert asked[3:] not in found.get("c", ""), "another function of that signature"

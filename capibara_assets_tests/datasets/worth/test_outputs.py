@@ -46,6 +46,9 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
             None,
         ),
         (LOOP, "6\n4", None),
+        (f"# doubled: 6, then 14\n{LOOP.replace('2]', '7]')}", "6\n14", outputs.NOTED),
+        (f"# what is True of 14\n{LOOP.replace('2]', '7]')}", "6\n14", None),
+        ("# True where it is sorted\nprint(sorted('ab') == list('ab'))", "True", None),
         (f"{CHECKED}\ncheck()\nprint('ok')", "ok", outputs.PRINTS_TEXT),
         ("assert_allclose(total(x), 3)", "AssertionError: Not equal to tolerance rtol=1e-07 ACTUAL: 2", outputs.WORDED),
         ("assert total(x) == 3, total(x)", "AssertionError: 2", None),
@@ -62,6 +65,16 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
 def test_an_output_that_no_reader_of_the_code_can_tell_or_everyone_can(code: str, shown: str, why: str | None) -> None:
     asked = f"Predict the output of this Python code.\n\nCode:\n{code}"
     assert unworthy(candidate("predict", shown, asked)) == why
+
+
+@pytest.mark.parametrize(
+    ("comment", "why"),
+    [("gold: seed cake and spelt bun", outputs.NOTED), ("gold: seed cake", None), ("labels without a sale", None)],
+)
+def test_a_comment_that_notes_the_rows_of_its_query(comment: str, why: str | None) -> None:
+    query = "SELECT label FROM product p WHERE NOT EXISTS (SELECT 1 FROM sale s WHERE s.pid = p.pid) ORDER BY label;"
+    asked = f"Predict the output of this SQL code.\n\nCode:\n/* {comment} */\n{query}"
+    assert outputs.shows_too_little(candidate("predict", "  label\n0 seed cake\n1 spelt bun", asked, "sql")) == why
 
 
 @pytest.mark.parametrize(
