@@ -81,6 +81,7 @@ _RELATES = re.compile(
     r"|^\W*(?:who|whom|whose|which|what|where|when|how (?:many|much|long|often))\b",
     re.IGNORECASE,
 )
+_ASKS = re.compile(r"\W*(?:\w+\W+){0,4}?(?:who|whom|whose|which|what|where|when|how|is|are|do|does|did)\b", re.I)
 _ROWS = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # what a query says by its clauses
@@ -170,7 +171,10 @@ def is_task(text: str) -> bool:
 
 def asks_for(text: str, code: str, language: str) -> bool:
     """Whether a comment or heading is a request for the code below it."""
-    return is_task(text) or (language == "sql" and asks_for_rows(text, code))
+    if language != "sql":
+        return is_task(text)
+    about_queries = "?" in text and is_remark(text) and not _ASKS.match(text)  # what its author asks himself
+    return (is_task(text) and not about_queries) or asks_for_rows(text, code)
 
 
 def asks_for_rows(text: str, query: str) -> bool:

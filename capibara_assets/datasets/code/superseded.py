@@ -15,6 +15,7 @@ _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGN
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
 _SPACES = re.compile(r"\s+")
+_MUCH_ALIKE = 0.65  # of one below words that neither ask nor remark
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
 
 
@@ -145,9 +146,12 @@ def asked(session: Sequence[Row]) -> list[TriedQuestion]:
             if not (tries and _same_question(question, told)):
                 close(doubted=False)
                 question = told
-        elif (comment and not is_remark(comment)) or similarity(tokens(text), tokens(query)) < _ALIKE or not tries:
-            close(doubted=is_remark(comment))
-            continue
+        else:
+            alike = similarity(tokens(text), tokens(query)) if tries else 0.0
+            noted = is_remark(comment)
+            if (comment and not noted) or alike < _ALIKE:
+                close(doubted=noted or (bool(comment) and alike >= _MUCH_ALIKE))
+                continue
         tries.append(row)
         text = query
     close(doubted=False)

@@ -361,6 +361,8 @@ def _statement(
 def _of_comment(text: str, anatomy: Anatomy, language: str) -> _Statement:
     scoped = language in ("python", "sql", *JAVASCRIPT)
     answer = within_task(text, anatomy.body, language) if scoped else anatomy.body
+    if anatomy.signature and _names_it(names_as_code(text), anatomy.signature, anatomy.tests):
+        answer = anatomy.definitions  # what is called below it only shows what it gives
     return _Statement(answer, text, anatomy.signature, (), (), _WEAKER, told=True)
 
 

@@ -8,13 +8,17 @@ from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.javascript_source import text, walk
+from capibara_assets.datasets.kinds import prompts
 
 NEVER_EQUAL = "its code compares a list with one that it writes down: these are never equal"
 COMMA = "its code has several values in parentheses, of which JavaScript takes the last"
 SORTED_AS_TEXT = "its answer sorts numbers as texts: 10 comes before 9"
 TRUTH = "its code sorts by whether one is less than another: the order is the engine's"
+RUNNERS = "its answer holds functions that only run its tests"
+METHODS = "its answer is a class of whose methods its prompt tells none"
 LEAKED = "its answer sets variables that it does not declare"
 
+_RUN = frozenset(("describe", "it", "test", "expect", "suite", "spec", "beforeEach", "afterEach"))
 _LOG = re.compile(r"console\.log\(\s*(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`$\n]*`)\s*\)")
 _DECIDES = re.compile(r"(?:if|for|for_in|while|do|switch|try)_statement")
 _NUMBERS = re.compile(r"\[\s*-?\d")
@@ -40,6 +44,38 @@ def careless(answer: str, prompt: str) -> str | None:
     declared = Counter(javascript_source.declared(root)) - Counter(map(_looped, walk(root)))
     known = {*declared, *javascript_source.GLOBALS, *re.findall(r"[\w$]+", prompt)}
     return LEAKED if any({_assigned(node), _looped(node)} - known - {""} for node in walk(root)) else None
+
+
+def unfit_to_ask_for(answer: str, prompt: str, test: str) -> str | None:
+    """Why nobody would ask for an answer as it stands; None if they would.
+
+    Args:
+        test: the hidden test.
+    """
+    root = javascript_source.parse(answer)
+    declared = set(javascript_source.declared(root)) - set(re.findall(r"\w+", prompts.stated(prompt)))
+    if any(_only_runs(name, answer, test) for name in declared):
+        return RUNNERS
+    methods = {name for node in walk(root) if (name := _method(node))}
+    return METHODS if methods and methods.isdisjoint(re.findall(r"\w+", prompt)) else None
+
+
+def _only_runs(name: str, answer: str, test: str) -> bool:
+    """Whether a function is that of a test's runner, or one that only the test calls, to wait."""
+    called = len(re.findall(rf"(?<![\w.]){name}\(", test))
+    if name in _RUN:
+        return called > 0
+    waits = len(re.findall(rf"(?:^|[;{{}}])\s*await {name}\(", test, re.MULTILINE))
+    return 0 < called == waits and len(re.findall(rf"\b{name}\b", answer)) == 1
+
+
+def _method(node: Node) -> str:
+    """The name of a method that a class shows; "" for anything else."""
+    if node.type != "method_definition" or node.parent is None or node.parent.type != "class_body":
+        return ""
+    name = node.child_by_field_name("name")
+    shown = name is not None and name.type == "property_identifier" and not text(name).startswith("_")
+    return text(name) if name is not None and shown and text(name) != "constructor" else ""
 
 
 def printed_texts(code: str) -> Iterator[str]:

@@ -148,6 +148,10 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return NO_NUMBER
     if _only_fails(section(candidate.prompt, TESTS)):
         return NO_SUCCESS
+    if candidate.language in JAVASCRIPT and (
+        why := javascript.unfit_to_ask_for(candidate.answer, candidate.prompt, candidate.test or "")
+    ):
+        return why
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
     if (why := left_over(candidate.answer, candidate.language)) is not None:

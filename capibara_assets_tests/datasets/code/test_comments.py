@@ -47,6 +47,12 @@ def test_a_remark_asks_for_nothing(text: str) -> None:
     assert not asks_for_rows(text, LOANS) and not asks_for(text, LOANS, "sql")
 
 
+def test_a_question_about_the_query_is_none_for_its_rows() -> None:
+    assert not asks_for("Empty, though two members have none: what does the subquery hold?", LOANS, "sql")
+    assert asks_for("For each member: how many loans?", LOANS, "sql")
+    assert asks_for("What would a window function over loans give each member?", LOANS, "sql")
+
+
 def test_a_label_is_no_part_of_a_request() -> None:
     assert is_task("Q: which member has most loans?") and is_task("Task 2 - count the loans of each member")
     assert not is_task("limit: 3 loans") and not asks_for("number of loans per member", "count(loans)", "python")

@@ -110,7 +110,8 @@ OTHER = (
         (f"{WHOLE[0]}{OTHER}", None, {"a"}),  # the author was not content; what it answers is not known
         (OTHER, "a", set()),
         (f"-- unpaid bills per shop\n{BETTER}", "a", set()),
-        (f"-- median amount\n{BETTER}", "a", set()),  # of something that its query says in its own words
+        (f"-- median amount\n{BETTER}", None, {"a"}),  # whether it asks or remarks is not known
+        (f"-- median amount\n{OTHER}", "a", set()),
         ("INSERT INTO bills VALUES ('a', 1, 3)", "a", set()),
     ],
 )

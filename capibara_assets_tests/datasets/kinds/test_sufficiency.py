@@ -403,3 +403,11 @@ def test_the_words_above_the_first_attempt_are_the_task_of_the_last(noted: str, 
     found = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of(cells), recipe)}
     assert asked[3:] in found["b"] and "needs a start" not in found["b"]
     assert asked[3:] not in found.get("c", ""), "another function of that signature"
+
+
+def test_a_call_below_what_a_comment_names_is_no_part_of_the_answer(recipe: DatasetRecipe) -> None:
+    made = "def pairs(names):\n    return dict(zip(names, reversed(names)))"
+    asked = "# use zip: pairs(names) -> each name with the one that stands as far from the end"
+    judged = "assert pairs(['a', 'b']) == {'a': 'b', 'b': 'a'}"
+    (found,) = solve.candidates(evidence_of([run("a", f"{asked}\n{made}\n{judged}\npairs('xyz')")]), recipe)
+    assert found.answer == made and "each name with the one" in found.prompt

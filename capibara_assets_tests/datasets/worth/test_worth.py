@@ -546,3 +546,26 @@ def test_a_test_shows_an_answer_that_succeeds() -> None:
     for statuses, why in (([422, 404], worth.NO_SUCCESS), ([422, 200], None)):
         asked = prompts.solve("python", "", "", ["\n".join(test.format(one) for one in statuses)], ["client = made()"])
         assert unworthy(candidate("solve", code, asked)) == why
+
+
+BELLS = "const bells = t => {\n  const h = Number(t.split(':')[0]);\n  return (h % 4) * 2 || 8;\n};"
+RUNNING = "describe('bells', () => { it('eight', () => expect(bells('12:00')).toBe(8)); });"
+RUNNER = "function describe(t, f) { f(); }\nfunction it(t, f) { f(); }"
+WAITS = "const sleep = ms => new Promise(r => setTimeout(r, ms));"
+BUS = "class Bus {\n  #h = new Map();\n  on(e, f) { this.#h.set(e, f); }\n  emit(e) { this.#h.get(e)?.(); }\n}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "test", "why"),
+    [
+        ("bells('HH:MM'): two an hour, eight at most", f"{BELLS}\n{RUNNER}", RUNNING, javascript.RUNNERS),
+        ("bells('HH:MM'): two an hour, eight at most", BELLS, RUNNING, None),
+        ("Write describe(t, f) and it(t, f), which run f.", RUNNER, RUNNING, None),
+        ("bells(t), two an hour", f"{BELLS}\n{WAITS}", "await sleep(5); assert(bells('1:00'))", javascript.RUNNERS),
+        ("bells(t) and sleep(ms)", f"{BELLS}\n{WAITS}", "await sleep(5); assert(bells('1:00'))", None),
+        ("An event bus that forgives unknown events", BUS, "", javascript.METHODS),
+        ("An event bus: on(event, f) and emit(event, ...)", BUS, "", None),
+    ],
+)
+def test_javascript_that_nobody_would_ask_for(asked: str, answer: str, test: str, why: str | None) -> None:
+    assert javascript.unfit_to_ask_for(answer, f"Write JavaScript code.\n{asked}", test) == why
