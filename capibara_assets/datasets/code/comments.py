@@ -82,6 +82,9 @@ _RELATES = re.compile(
     re.IGNORECASE,
 )
 _ASKS = re.compile(r"\W*(?:\w+\W+){0,4}?(?:who|whom|whose|which|what|where|when|how|is|are|do|does|did)\b", re.I)
+_FOUND_OUT = re.compile(
+    r"\W*\w+ing\b[^.?!]*\b(?:only|not|never|needs?|use|is|are|gives?|drops?|loses?|\w+s the)\b", re.IGNORECASE
+)
 _ROWS = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # what a query says by its clauses
@@ -173,8 +176,9 @@ def asks_for(text: str, code: str, language: str) -> bool:
     """Whether a comment or heading is a request for the code below it."""
     if language != "sql":
         return is_task(text)
-    about_queries = "?" in text and is_remark(text) and not _ASKS.match(text)  # what its author asks himself
-    return (is_task(text) and not about_queries) or asks_for_rows(text, code)
+    # what its author asks himself, or found out: `subtracting texts subtracts the years; use julianday`
+    on_queries = is_remark(text) and (_FOUND_OUT.match(text) or ("?" in text and not _ASKS.match(text)))
+    return (is_task(text) and not on_queries) or asks_for_rows(text, code)
 
 
 def asks_for_rows(text: str, query: str) -> bool:

@@ -14,6 +14,8 @@ _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re
 _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGNORECASE)
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
+_ASIDE = re.compile(r"\([^()]*\)")
+_GOES_ON = re.compile(r"\W*(?:and|also|now|then|next|plus)\b", re.IGNORECASE)  # asks for more
 _SPACES = re.compile(r"\s+")
 _MUCH_ALIKE = 0.65  # of one below words that neither ask nor remark
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
@@ -148,9 +150,10 @@ def asked(session: Sequence[Row]) -> list[TriedQuestion]:
                 question = told
         else:
             alike = similarity(tokens(text), tokens(query)) if tries else 0.0
-            noted = is_remark(comment)
+            asks_more = _GOES_ON.match(comment) is not None
+            noted = is_remark(comment) and not asks_more
             if (comment and not noted) or alike < _ALIKE:
-                close(doubted=noted or (bool(comment) and alike >= _MUCH_ALIKE))
+                close(doubted=noted or (bool(comment) and not asks_more and alike >= _MUCH_ALIKE))
                 continue
         tries.append(row)
         text = query
@@ -166,7 +169,8 @@ def _query(row: Row) -> tuple[str, str]:
 
 def _same_question(one: str, other: str) -> bool:
     """Whether two comments ask the same, one of them perhaps with a remark behind it."""
-    shorter, longer = sorted((_SPACES.sub(" ", text).strip(" .?").lower() for text in (one, other)), key=len)
+    told = (_SPACES.sub(" ", _ASIDE.sub(" ", text)).strip(" .?").lower() for text in (one, other))
+    shorter, longer = sorted(told, key=len)
     return longer.startswith(shorter)
 
 

@@ -112,6 +112,8 @@ OTHER = (
         (f"-- unpaid bills per shop\n{BETTER}", "a", set()),
         (f"-- median amount\n{BETTER}", None, {"a"}),  # whether it asks or remarks is not known
         (f"-- median amount\n{OTHER}", "a", set()),
+        (f"-- share (as a number) of paid bills per shop\n{OTHER}", "b", {"a"}),
+        (f"-- and the share over the last month\n{BETTER}", "a", set()),  # asks for more
         ("INSERT INTO bills VALUES ('a', 1, 3)", "a", set()),
     ],
 )
