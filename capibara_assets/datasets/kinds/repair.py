@@ -330,10 +330,11 @@ def sides(pair: Row) -> tuple[str, str, str, str]:
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
         return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n"), ""
+    # above a later attempt in JavaScript a comment may only note what was wrong
     told = next(
         (
             one
-            for one in (fixed, failing)
+            for one in ((failing, fixed) if pair["language"] in JAVASCRIPT else (fixed, failing))
             if one.statement and (one.documented or asks_for(one.statement, one.body, pair["language"]))
         ),
         None,

@@ -411,3 +411,15 @@ def test_a_call_below_what_a_comment_names_is_no_part_of_the_answer(recipe: Data
     judged = "assert pairs(['a', 'b']) == {'a': 'b', 'b': 'a'}"
     (found,) = solve.candidates(evidence_of([run("a", f"{asked}\n{made}\n{judged}\npairs('xyz')")]), recipe)
     assert found.answer == made and "each name with the one" in found.prompt
+
+
+def test_the_note_above_a_mended_function_is_no_task(recipe: DatasetRecipe) -> None:
+    half = "function half(n) {{\n  return {};\n}}\nif (half(3) !== 2) throw new Error('no');"
+    failed = {"outcome": "error", "error_name": "Error", "error_value": "no", "traceback": "Error: no"}
+    bad = run("bad", f"// Half of a number, rounded up\n{half.format('n / 2')}", language="javascript", **failed)
+    good = run("good", f"// n / 2 is no whole number -> ceil\n{half.format('Math.ceil(n / 2)')}", minute=1,
+               language="javascript")  # fmt: skip
+    (found,) = repair.candidates(
+        evidence_of([bad, good], [pair(bad, good).model_copy(update={"language": "javascript"})]), recipe
+    )
+    assert "Half of a number, rounded up" in found.prompt and "no whole number" not in found.prompt
