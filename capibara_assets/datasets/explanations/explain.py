@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.datasets.anatomy.dissect import dissect
-from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, cell_names
+from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, cell_names, needed
 from capibara_assets.datasets.code.steps import steps
 from capibara_assets.datasets.code.structure import structural_key, without_comments, without_gaps
 from capibara_assets.datasets.explanations import alone
@@ -104,7 +104,7 @@ def _proposals(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[_Proposal]
             if own is None or own.failed or row["outcome"] != "ok" or not has_substance(row["code"]):
                 continue
             made = _explanation(row, own)
-            shown = None if made is None else _shown(row, own, evidence, recipe)
+            shown = None if made is None else _shown(row, own, made.call, evidence, recipe)
             if made is not None and shown is not None:
                 proposal = _proposal(row, shown, made, recipe)
                 if proposal is not None:
@@ -134,7 +134,7 @@ def _proposal(row: Row, shown: _Shown, made: _Explanation, recipe: DatasetRecipe
     return _Proposal(candidate, made, code, alone.session([*earlier, code], done, language))
 
 
-def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> _Shown | None:
+def _shown(row: Row, uses: _Uses, call: str | None, evidence: Evidence, recipe: DatasetRecipe) -> _Shown | None:
     """The code of a prompt; None where it is not known, or too long to be quoted."""
     language, app = row["language"], ""
     if uses.requests:
@@ -148,7 +148,7 @@ def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> 
         code = _uncommented(context.pieces[-1].text, language)
         context = SessionContext(context.pieces[:-1], context.complete)
     else:
-        code = _uncommented(dissect(row["code"], language).body or row["code"], language)
+        code = _uncommented(_called(dissect(row["code"], language).body or row["code"], call, row), language)
         names = cell_names(code, language)
         whole_names = cell_names(row["code"], language)
         if names is not None and whole_names is not None and names.needed & whole_names.bound:
@@ -158,6 +158,15 @@ def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> 
     pieces = quotable(context, recipe.context_chars)
     whole = context.complete and len(pieces) == len(context.pieces)
     return _Shown(code, tuple(pieces), app) if whole else None
+
+
+def _called(code: str, call: str | None, row: Row) -> str:
+    """The statements that a call needs, without what else its cell keeps beside them, such as data on its author.
+
+    What is missed stands in earlier cells; the call is executed again below what is shown.
+    """
+    pieces = needed([{**row, "code": code}, {**row, "code": call}], 1).pieces if call is not None else ()
+    return pieces[0].text if len(pieces) == 1 else code
 
 
 def _uncommented(code: str, language: str) -> str:
