@@ -3,6 +3,7 @@
 Each part is a piece of the recorded code: the code without its statement and its tests is still code that ran.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from capibara_assets.storage.kept import of_text
 
 _OTHERS = frozenset({"sql", "bash", "sh", "shell", "zsh"})
 
+_CALLED = re.compile(r"(\w+)\s*\(")
 _ALIKE = 0.4  # least likeness of two attempts at the same
 
 
@@ -84,13 +86,23 @@ def _parts(code: str, language: str) -> CellParts:
 def first_words(attempts: Iterable[Row], code: str, language: str) -> str | None:
     """What the first of some attempts at the same as a code says that it is for; later ones note what was wrong.
 
-    An attempt at the same has the same signature, and is much alike: many a problem is answered by a `solve(lines)`.
+    An attempt at the same has its signature, and is much alike or named by the words as a call: many a problem is
+    answered by a `solve(lines)`.
     """
     own = dissect(code, language)
     for row in attempts if own.signature else ():
         if row["language"] == language:
             attempt = dissect(row["code"], language)
-            alike = attempt.signature == own.signature and (words := row["task"] or attempt.statement)
-            if alike and words and similarity(tokens(attempt.definitions), tokens(own.definitions)) >= _ALIKE:
+            same = set(own.signature.split("\n")) <= set(attempt.signature.split("\n"))
+            words = row["task"] or attempt.statement
+            if same and words and (_names(words, own.signature) or _alike(attempt, own)):
                 return words.strip()
     return None
+
+
+def _names(words: str, signature: str) -> bool:
+    return any(f"{name}(" in words for name in _CALLED.findall(signature) if name != "solve")
+
+
+def _alike(one: Anatomy, other: Anatomy) -> bool:
+    return similarity(tokens(one.definitions), tokens(other.definitions)) >= _ALIKE

@@ -29,13 +29,17 @@ def parts(code: str) -> CellParts | None:
     tested, shown = of_roles(played, Role.TEST), of_roles(played, Role.DEMONSTRATION)
     every = set(range(len(units)))
     body, definitions = (pieces(code, units, every - cut) for cut in (tested, tested | shown))
+    test, ran, rest = pieces(code, units, tested), body_test(code, units, tested), pieces(code, units, tested | shown)
     comment, _ = leading_comment(body, "javascript")
+    first, _ = leading_comment(code, "javascript")
+    if comment is None and first is not None and is_statement(first):  # of the cell, above what its test loads
+        comment = first
+        test, ran, rest = (_without_head(part, first) for part in (test, ran, rest))
     stated = comment is not None and is_statement(comment)
     if stated:
         body, definitions = (leading_comment(part, "javascript")[1] for part in (body, definitions))
     asked = [node for node, role in zip(nodes, played, strict=True) if role is Role.SOLUTION]
     signature = "\n".join(_header(node) for node in asked if _defined(node) is not None)
-    test = pieces(code, units, tested)
     return CellParts(
         comment if stated else None,
         stated and bool(signature),
@@ -43,9 +47,14 @@ def parts(code: str) -> CellParts | None:
         body,
         definitions,
         _tests([nodes[i] for i in sorted(tested)], test),
-        body_test(code, units, tested),
-        pieces(code, units, tested | shown),
+        ran,
+        rest,
     )
+
+
+def _without_head(part: str, comment: str) -> str:
+    above, below = leading_comment(part, "javascript")
+    return below if above == comment else part
 
 
 def _tests(tested: list[Node], test: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
 _ASIDE = re.compile(r"\([^()]*\)")
 _GOES_ON = re.compile(r"\W*(?:and|also|now|then|next|plus)\b", re.IGNORECASE)  # asks for more
 _SPACES = re.compile(r"\s+")
+_RATHER_ALIKE = 0.35  # of one without words
 _MUCH_ALIKE = 0.65  # of one below words that neither ask nor remark
 _ALIKE = 0.5  # least likeness of a query to another one of the same question
 
@@ -57,7 +58,7 @@ def refuted(session: Sequence[Row]) -> set[str]:
                 if session[later]["outcome"] == "ok"
                 and similarity(tokens(row["code"]), tokens(session[later]["code"])) >= _ALIKE
             )
-            found |= defined.difference(*held)
+            found |= {cell for _, cell in defined.difference(*held)}
     return found
 
 
@@ -69,14 +70,15 @@ def _is_check(row: Row) -> bool:
     return any(_RAISES.search(one.text) for one in listed if defined_name(one.text) is None)
 
 
-def _defining(session: Sequence[Row], position: int) -> set[str]:
-    """The earlier cells that define functions or classes which a cell needs."""
-    pieces = needed(session, position).pieces
-    return {
-        piece.row["execution_id"]
-        for piece in pieces
-        if _LAMBDA.search(piece.text) or definitions(piece.text, piece.row["language"])
-    }
+def _defining(session: Sequence[Row], position: int) -> set[tuple[str, str]]:
+    """(what a cell needs of functions and classes, the last cell before it that defines it)."""
+    return set(
+        {
+            name: str(piece.row["execution_id"])
+            for piece in needed(session, position).pieces
+            for name in [*definitions(piece.text, piece.row["language"]), *_LAMBDA.findall(piece.text)]
+        }.items()
+    )
 
 
 def asked_otherwise(session: Sequence[Row]) -> set[str]:
@@ -153,7 +155,8 @@ def asked(session: Sequence[Row]) -> list[TriedQuestion]:
             asks_more = _GOES_ON.match(comment) is not None
             noted = is_remark(comment) and not asks_more
             if (comment and not noted) or alike < _ALIKE:
-                close(doubted=noted or (bool(comment) and not asks_more and alike >= _MUCH_ALIKE))
+                least = _MUCH_ALIKE if comment else _RATHER_ALIKE
+                close(doubted=noted or (not asks_more and alike >= least))
                 continue
         tries.append(row)
         text = query

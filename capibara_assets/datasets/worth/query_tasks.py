@@ -34,7 +34,7 @@ _CHECKS = re.compile(
 _CHECKS_ROWS = re.compile(
     r"\bTHEN\s+'(?:PASS|OK)(?:ED)?'\s+ELSE\s+'(?:FAIL|NOT OK)|\bTHEN\s+'(?:correct|right|match\w*)'\s+ELSE\s+'"
     r"|\b(?:count|row|value|sum|total)s?_ok\b|'missing'\s+AS\b"
-    r"|\b(?:want|got|expected|actual)\b(?:\s*\([^()]*\))?\s+AS\s*\("
+    r"|\b(?:want|got|expected|actual|gold)\b(?:\s*\([^()]*\))?\s+AS\s*\("
     r"|\bSELECT\s(?:(?!\bFROM\b)[^;])*?\bCOUNT\s*\([^()]*\)\s*=\s*\d",
     re.IGNORECASE,
 )

@@ -159,3 +159,12 @@ def test_a_signature_of_several_lines_is_one_with_its_default_texts_as_they_were
     assert dissect(code, "javascript").signature == 'const pad = (text, gap = "  ") =>'
     braces = "function wait(f, { ms = 5 } = {}, on = () => 1) {\n  return f(ms, on());\n}"
     assert dissect(braces, "javascript").signature == "function wait(f, { ms = 5 } = {}, on = () => 1)"
+
+
+def test_a_comment_above_what_the_test_of_a_cell_loads_is_that_of_the_cell() -> None:
+    asked = "latest(fn): only the result of the last call is given, older ones give undefined"
+    loads, made = "const assert = require('node:assert/strict');", "function latest(fn) {\n  return fn;\n}"
+    for language, head in (("javascript", f"// {asked}\n{loads}"), ("javascript", f"{loads}\n// {asked}")):
+        found = dissect(f"{head}\n{made}\nassert.equal(latest(3), 3);", language)
+        assert (found.statement, found.definitions) == (asked, made)
+        assert "older ones" not in found.test and "assert.equal(latest(3), 3)" in found.test

@@ -137,3 +137,33 @@ def test_a_failed_query_states_the_question_too() -> None:
         ("share of paid bills per shop", "b")
     ]
     assert not asked([{**row, "task": "Bills."} for row in session]), "recorded tasks say more"
+
+
+def test_a_helper_that_a_later_check_needs_too_does_not_save_what_was_refuted() -> None:
+    first = "const slow = v => Promise.resolve(v);\nfunction latest(fn) {\n  return fn;\n}"
+    check = "const f = latest(slow);\nconst got = await f(1);\nassert.equal(got, {});"
+    failed = {"outcome": "error", "error_name": "AssertionError", "error_value": "", "traceback": ""}
+    cells = [
+        run("a", first, language="javascript"),
+        run("b", check.replace("{}", "2"), minute=1, language="javascript", **failed),
+        run("c", "function latest(fn) {\n  return async v => 2 * await fn(v);\n}", minute=2, language="javascript"),
+        run("d", check.replace("{}", "2").replace("f", "g"), minute=3, language="javascript"),
+    ]
+    [session] = sessions(frame(cells)).values()
+    assert refuted(session) == {"a"}
+
+
+def test_each_version_that_a_later_check_refuted_is() -> None:
+    """The first names its task and more; each version is checked in a cell of its own."""
+    made = "async function again(fn, times) {{\n  for (let i = 1; i <= times; i++) {{\n    {}\n  }}\n}}"
+    check = "const got{0} = await again(flaky(3), 4);\nassert.equal(got{0}, 3);"
+    failed = {"outcome": "error", "error_name": "AssertionError", "error_value": "", "traceback": ""}
+    versions = ["return fn(i);", "try { return fn(i); } catch {}", "try { return await fn(i); } catch {}"]
+    cells = []
+    for n, version in enumerate(versions):
+        head = "const flaky = n => async i => i;\n" if not n else ""
+        cells.append(run(f"v{n}", f"{head}{made.format(version)}", minute=2 * n, language="javascript"))
+        ended = failed if n < 2 else {}
+        cells.append(run(f"c{n}", check.format(n), minute=2 * n + 1, language="javascript", **ended))
+    [session] = sessions(frame(cells)).values()
+    assert refuted(session) == {"v0", "v1"}
