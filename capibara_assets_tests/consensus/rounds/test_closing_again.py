@@ -166,9 +166,9 @@ def test_the_last_election_is_the_one_that_follows_whatever_the_clock_said(tmp_p
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / AFTER).write_text(json.dumps({"result": f"result-{number - 1}"}))
-        content = SimpleNamespace(files={AFTER: "digest"} if number > 1 else {}, about="e" * 64)
+        content = SimpleNamespace(kind="election", files={AFTER: "digest"} if number > 1 else {}, about="e" * 64)
         head = SimpleNamespace(name=f"election-{number}", content=content)
-        messages["election"].insert(0, SimpleNamespace(head=head, folder=folder, received=received))
+        messages["election"].insert(0, SimpleNamespace(head=head, sender="organiser", folder=folder, received=received))
         ended = SimpleNamespace(name=f"result-{number}", content=SimpleNamespace(about=f"election-{number}"))
         messages["result"].append(SimpleNamespace(head=ended))
     last = last_election(SimpleNamespace(of=lambda kind: messages[kind]))  # type: ignore[arg-type]
