@@ -328,7 +328,7 @@ def _uses(
         for example_id, kind, split, ids in rows.iter_rows():
             uses.append(ExampleUse(domain, example_id, kind, split, "answer" if ids[0] == execution_id else "context"))
             inside.setdefault(domain, set()).add(example_id)
-        stands_for = _representatives(artifact, execution_id) if artifact.has("clusters") else []
+        stands_for = _representatives(artifact, execution_id) if artifact.has("clusters") else set[str]()
         others = examples.filter(
             pl.col("example_id").is_in(stands_for), ~pl.col("example_id").is_in(rows["example_id"])
         )

@@ -161,6 +161,11 @@ def unlabelled(text: str) -> str:
     return _LABEL.sub("", text, count=1)
 
 
+def without_asides(text: str) -> str:
+    """A text without what it says in parentheses."""
+    return _ASIDE.sub(" ", text)
+
+
 def is_task(text: str) -> bool:
     """Whether a comment or heading is a self-contained request."""
     text = unlabelled(text)
@@ -196,7 +201,7 @@ def asks_for_rows(text: str, query: str) -> bool:
 
 def is_remark(text: str) -> bool:
     """Whether a comment above a query says something of queries, or of what somebody found."""
-    told = _ASIDE.sub(" ", text).strip()
+    told = without_asides(text).strip()
     states = _STATES.search(told)
     return _REMARKS.search(told) is not None or (states is not None and not _RELATES.search(told[: states.start()]))
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from capibara_assets.datasets.code.comments import asks_for, is_remark, leading_comment, unlabelled
+from capibara_assets.datasets.code.comments import asks_for, is_remark, leading_comment, unlabelled, without_asides
 from capibara_assets.datasets.code.sessions import Row, defined_name, definitions, needed, statements
 from capibara_assets.executions.patterns.attempts import HORIZON
 from capibara_assets.executions.patterns.similarity import similarity, tokens
@@ -14,7 +14,6 @@ _OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re
 _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGNORECASE)
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
-_ASIDE = re.compile(r"\([^()]*\)")
 _GOES_ON = re.compile(r"\W*(?:and|also|now|then|next|plus)\b", re.IGNORECASE)  # asks for more
 _SPACES = re.compile(r"\s+")
 _RATHER_ALIKE = 0.35  # of one without words
@@ -172,7 +171,7 @@ def _query(row: Row) -> tuple[str, str]:
 
 def _same_question(one: str, other: str) -> bool:
     """Whether two comments ask the same, one of them perhaps with a remark behind it."""
-    told = (_SPACES.sub(" ", _ASIDE.sub(" ", text)).strip(" .?").lower() for text in (one, other))
+    told = (_SPACES.sub(" ", without_asides(text)).strip(" .?").lower() for text in (one, other))
     shorter, longer = sorted(told, key=len)
     return longer.startswith(shorter)
 

@@ -201,11 +201,16 @@ def _named_base(folder: Path) -> Any:
 
 
 def _trained_on(folder: Path) -> Any:
-    """The base's place, as the training wrote it beside an adapter or above its epochs; None where none did."""
-    for file in (place / ".capibara" / "request.json" for place in (folder, folder.parent)):
-        if file.is_file() and isinstance(document := read_json(file), dict):
-            return document.get("base_model")
-    return None
+    """The base's place, as an adapter's training wrote it; None where none did."""
+    return next((document.get("base_model") for document, _ in _written(folder, ".capibara/request.json")), None)
+
+
+def _written(folder: Path, *names: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The JSON objects that a training wrote beside an adapter or above its epochs, each with its file's name."""
+    for place in (folder, folder.parent):
+        for name in names:
+            if (place / name).is_file() and isinstance(document := read_json(place / name), dict):
+                yield document, name
 
 
 def _has_config(folder: Path) -> bool:
@@ -213,15 +218,10 @@ def _has_config(folder: Path) -> bool:
 
 
 def _written_digest(folder: Path) -> tuple[str | None, str]:
-    """The base's digest that a training wrote beside an adapter or above its epochs, and the file that says so."""
-    for place in (folder, folder.parent):
-        for name in ("training_info.json", "manifest.json"):
-            file = place / name
-            if not file.is_file():
-                continue
-            document = read_json(file)
-            if isinstance(document, dict) and isinstance(document.get("base_digest"), str):
-                return document["base_digest"], name
+    """The base's digest that an adapter's training wrote, and the file that says so."""
+    for document, name in _written(folder, "training_info.json", "manifest.json"):
+        if isinstance(document.get("base_digest"), str):
+            return document["base_digest"], name
     card = folder / "README.md"
     if card.is_file() and (match := _ON_CARD.search(read_document(card).decode("utf-8", "replace"))):
         return match[1], card.name
