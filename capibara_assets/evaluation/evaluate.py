@@ -234,6 +234,9 @@ def notes(
         f"{len(one)} of {len(items)} items left out for all contenders: {why}"
         for why, one in _grouped(measured.left_out).items()
     ]
+    for name, (metric, own) in measured.stored.items():
+        lost = sum(item.item_id not in own for item in items)
+        said += [f"{lost} of {len(items)} items left out of {metric}: {name} holds no score"] * (lost > 0)
     unjudged = {grade.item_id: f"{grade.verdict}: {grade.detail}" for grade in grades if grade.verdict in UNJUDGED}
     prose = {item.item_id for item in items if item.check.kind == "text"}
     judged = {item_id: why for item_id, why in unjudged.items() if item_id not in prose}

@@ -13,6 +13,7 @@ SOLVED = "solves_task"  # flag: a verdict that was recorded says that it solves 
 UNSOLVED = "fails_task"  # flag: attempts at its session's one task were judged, and no verdict says that it solves it
 WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
 SHELL, PATCH = "bash", "patch"  # languages of a command and of an edit of a file
+SHELLS = (SHELL, "powershell")  # languages of commands
 HIDDEN_EXIT = "exit_code_hidden_by_pipe"  # flag: the outcome is unknown although the log has an exit code
 PatternKind = Literal[
     "function",

@@ -15,11 +15,14 @@ from typing import Any, NamedTuple
 
 UNFINISHED = (".part", ".tmp", ".crdownload", ".filepart")
 """Suffixes under which programs write a file that they rename when it is whole."""
-# Hidden names under which agents keep their sessions, or that say so; others are somebody's unfinished or private ones.
+# Hidden names under which agents keep their sessions, or that say so, and those below which programs keep their data
+# (XDG's); others are somebody's unfinished or private ones.
 _AGENTS = re.compile(
-    r"\.(?:aider|amazonq|amp|antigravity|augment|automaker|claude|cline|codeium|codex|cody|continue|copilot|crush|cursor"
-    r"|devin|entire|factory|gemini|goose|gptme|iflow|jules|junie|kilocode|kimi|kiro|openclaw|openhands|opencode|pi|plandex"
-    r"|qoder|qwen|roo|rovodev|serena|specstory|trae|vibe|warp|windsurf|zed"
+    r"\.(?:agno|aichat|aider|amazonq|amp|antigravity|augment|autogen|autogpt|automaker|blackbox|charm|claude|cline|cmux"
+    r"|codebuddy|codebuff|codeium|codex|cody|continue|copilot|crewai|crush|cursor|devin|droid|entire|factory|forge|gemini"
+    r"|goose|gptme|grok|happy|iflow|inspect_ai|interpreter|jules|junie|kilocode|kimi|kiro|letta|lingma|llm|mistral|mux"
+    r"|openclaw|openhands|opencode|pearai|pi|plandex|qoder|qodo|qwen|replit|roo|rovodev|serena|smolagents|specstory"
+    r"|sweagent|swe-agent|tabnine|trae|vibe|void|vscode|vscode-server|warp|windsurf|zed|local|config"
     r"|(?:[a-z]+[-_])?(?:agent|chat|conversation|session|thread|trace|trajector(?:y|ie)|transcript)s?)(?![a-z])"
 )
 _STAMPS = ("generation", "md5Hash", "etag", "ETag", "mtime", "LastModified", "updated", "created")

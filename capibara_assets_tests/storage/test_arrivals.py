@@ -71,8 +71,11 @@ def test_files_that_are_written_to_wait_and_unfinished_names_do_not_count(tmp_pa
 def test_sessions_in_the_hidden_folders_of_agents_count_as_the_ingest_reads_them(tmp_path: Path) -> None:
     drop(tmp_path / ".claude" / "projects" / "a.jsonl")
     drop(tmp_path / ".my-agent" / "b.jsonl")
-    drop(tmp_path / ".git" / "c.jsonl")
-    assert look(tmp_path).files == len(log_files(tmp_path, None)) == 2
+    drop(tmp_path / ".mux" / "sessions" / "c.jsonl")
+    drop(tmp_path / ".local" / "share" / "crush" / "d.jsonl")
+    drop(tmp_path / ".git" / "e.jsonl")
+    drop(tmp_path / ".llmware" / "f.jsonl")
+    assert look(tmp_path).files == len(log_files(tmp_path, None)) == 4
 
 
 def test_a_link_to_a_folder_above_ends(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.checkpoints.content import DTYPES, Content, numpy_dtype, to_numpy
-from capibara_assets.checkpoints.formats import zarr
+from capibara_assets.checkpoints.formats import zarr, zarr_heads
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
@@ -27,6 +27,7 @@ NOTE = "capibara"
 """Key of our note in Orbax's `custom_metadata`."""
 
 _KINDS = frozenset({"dict", "odict", "list", "tuple", "value", "float", "tensor", "parameter", "frozen"})
+_ARRAYS = ("jax.Array", "np.ndarray", "scalar")  # types of leaves that Orbax stores in zarr
 _METADATA, _STRINGS = "_METADATA", "_strings.json"
 _OWN = re.compile(
     r"(_METADATA|_CHECKPOINT_METADATA|_sharding|_strings\.json|commit_success\.txt|manifest\.ocdbt|descriptor"
@@ -62,11 +63,14 @@ def read(path: Path) -> Content:
     own: set[str] = set()
     for name, folder in items.items():
         keys = (name,) if len(items) > 1 else ()
+        ocdbt = (folder / "manifest.ocdbt").is_file()
+        stored = zarr_heads.in_database(folder) if ocdbt else zarr_heads.in_folders(folder)
+        _require_fitting(folder, stored)
         trees[name], metadata = _tree(folder, keys, scalars)
         custom[name] = {key: value for key, value in metadata.items() if key != NOTE}
         notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
         arrays = {".".join(leaf) for leaf, value in _walk(trees[name], ()) if not isinstance(value, str | type(None))}
-        if unnamed := sorted(_stored(folder) - arrays):
+        if unnamed := sorted(stored.keys() - arrays):
             raise InputError(
                 f"{folder}: its {_METADATA} does not name {listed(unnamed)}, which it stores: it was changed"
             )
@@ -172,6 +176,27 @@ def _steps(path: Path) -> list[Path]:
     return sorted(steps, key=lambda child: int(_STEP.fullmatch(child.name)[1]))  # type: ignore[index]
 
 
+def _require_fitting(folder: Path, stored: Mapping[str, zarr_heads.StoredArray]) -> None:
+    """Refuse arrays that are missing, or whose heads leave out what lies beside them or was written by the index.
+
+    Orbax notices a missing one, too, and then may print errors of its threads as it ends.
+    """
+    leaves = read_foreign_object(folder / _METADATA).get("tree_metadata")
+    written: dict[str, Any] = {}
+    missing: list[str] = []
+    for leaf in leaves.values() if isinstance(leaves, dict) else ():
+        keys = leaf.get("key_metadata") if isinstance(leaf, dict) else None
+        value = leaf.get("value_metadata") if isinstance(leaf, dict) else None
+        if isinstance(keys, list) and isinstance(value, dict) and all(isinstance(key, dict) for key in keys):
+            name = ".".join(str(key.get("key")) for key in keys)
+            written[name] = value.get("write_shape")
+            missing += [name] * (value.get("value_type") in _ARRAYS and name not in stored)
+    if missing:
+        raise InputError(f"{folder}: its {_METADATA} and its arrays do not fit: {listed(missing)} is not stored")
+    for name, array in stored.items():
+        zarr_heads.require_fitting(array, f"{folder}/{name}", written.get(name))
+
+
 def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any, Mapping[str, Any]]:
     """(state with sources as leaves, custom metadata) of an item's folder."""
     import orbax.checkpoint as ocp
@@ -223,23 +248,6 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
         return source
 
     return build(metadata.tree, keys), stored.get("custom_metadata") or {}
-
-
-def _stored(folder: Path) -> set[str]:
-    """Names of the arrays that lie in an item's folder. Raises InputError: its store cannot be listed."""
-    heads = (".zarray", "zarr.json")
-    if not (folder / "manifest.ocdbt").is_file():
-        return {path.parent.name for head in heads for path in folder.glob(f"*/{head}")}
-    import tensorstore as ts
-
-    base = {"driver": "file", "path": f"{folder.absolute()}/"}
-    try:
-        keys = ts.KvStore.open({"driver": "ocdbt", "base": base}).result().list().result()
-    except ValueError as error:
-        reason = " ".join(str(error).partition("[tensorstore_spec")[0].split())
-        raise InputError(f"{folder}: its arrays cannot be listed: {reason}") from error
-    named = (key.decode("utf-8", "replace").rpartition("/") for key in keys)
-    return {name for name, _, last in named if last in heads}
 
 
 def _is_own(file: str, arrays: set[str]) -> bool:

@@ -27,9 +27,10 @@ from capibara_assets.checkpoints.formats.flax_msgpack import Inline
 from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
+from capibara_assets.checkpoints.formats.zarr_heads import StoredArray, require_fitting
 from capibara_assets.checkpoints.tree import join
 from capibara_assets.errors import InputError, named
-from capibara_assets.storage.jsonfiles import read_foreign_object
+from capibara_assets.storage.foreign import read_document
 
 INDEX = "checkpoint"
 NOTE = "capibara"
@@ -194,8 +195,9 @@ def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
         raise InputError(f"{'/'.join(keys)} lies in {spec['driver']} at {path!r}: T5X keeps arrays in zarr folders")
     here = folder / name
     try:
-        metadata = read_foreign_object(here / ".zarray")
-    except InputError as error:
+        array = StoredArray(read_document(here / ".zarray"), [path.name for path in here.iterdir()])
+        metadata = require_fitting(array, str(here))
+    except (InputError, FileNotFoundError) as error:
         raise InputError(f"{here} should hold {named('/'.join(keys))}: {error}") from error
     dtype, shape = _dtype(metadata["dtype"]), tuple(metadata["shape"])
     if dtype is None:

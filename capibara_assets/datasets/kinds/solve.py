@@ -13,6 +13,7 @@ from functools import cache, partial
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect, first_words
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
+from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.comments import asks_for, is_statement, is_task, without_note
 from capibara_assets.datasets.code.effort import steps
@@ -138,7 +139,6 @@ def _candidate(
     told = "\n".join([statement.text, statement.signature, *statement.tests])
     codes = [(statement.answer, row["language"])]
     around = surroundings(evidence, row["execution_id"], codes, told, recipe)
-    context = list(around.session)
     task = sha256_bytes(
         "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
     )
@@ -149,7 +149,11 @@ def _candidate(
     )
     own = _joined([rest, *(statement.tests if statement.later else ())])
     test = _joined([own, *(text for text, _ in statement.judges)])
-    asked = _asked(row["language"], statement, test, context, around.shown, recipe.tests_shown)
+    asked = _asked(row["language"], statement, test, around.session, around.shown, recipe.tests_shown)
+    if shown := _reading_more(asked, row["language"]):  # what only a failed attempt bound, such as its data
+        codes.append((f"{statement.answer}\n\n{shown}", row["language"]))
+        around = surroundings(evidence, row["execution_id"], codes, told, recipe)
+        asked = _asked(row["language"], statement, test, around.session, around.shown, recipe.tests_shown)
     unseen = UNSEEN if asks_to_mend(statement.text) and not (around.changes or holds_code(statement.text)) else None
     lacking = (
         statement.lacking
@@ -157,7 +161,7 @@ def _candidate(
         or unseen
         or (PART if around.part and statement.factor == 1.0 else None)
         or (PARTS if _answered_in_parts(evidence, row, anatomy, around) else None)
-        or (UNMADE if _lacks_asked(statement.text, [*context, asked.answer], test, row["language"]) else None)
+        or (UNMADE if _lacks_asked(statement.text, [*around.session, asked.answer], test, row["language"]) else None)
         or _unsaid(statement, asked, own, row["language"], recipe.fewest_steps)
         or (why_inside(statement.text, asked.answer, statement.signature) if statement.documented else None)
         or (why_members(asked.answer, asked.prompt) if row["language"] == "python" else None)
@@ -208,6 +212,14 @@ def _brief(text: str, prompt: str, language: str) -> str | None:
         return NO_TASK
     title = len(text.split()) < _FEWEST_WORDS and not (is_task(text) or _SENTENCE.search(text) or cases(text))
     return BRIEF if title and language in _JUDGED_LATER else None
+
+
+def _reading_more(asked: _Asked, language: str) -> str:
+    """The tests that a prompt shows if they read what neither its session nor its answer binds; "" otherwise."""
+    tests, session = (prompts.section(asked.prompt, title) for title in (prompts.TESTS, prompts.SESSION))
+    known, reads = (cell_names(code, language) for code in (f"{session}\n{asked.answer}", tests))
+    more = reads is not None and known is not None and reads.needed - known.bound - python_source.BUILTINS
+    return tests if more else ""
 
 
 def _joined(tests: Sequence[str]) -> str:

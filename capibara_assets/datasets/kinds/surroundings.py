@@ -62,8 +62,10 @@ def surroundings(
     pieces = [piece for piece in context.pieces if piece.row["execution_id"] != failing]
     if codes[0][1] == "sql":
         pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
-    pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
-    pieces = _less_of_failed(pieces, [code for code in codes if code[1] == codes[0][1]])
+    alike = [code for code in codes if code[1] == codes[0][1]]
+    needs = frozenset[str]().union(*(_names(*code).needed for code in alike))
+    pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, needs)]
+    pieces = _less_of_failed(pieces, needs)
     older = [] if failing else _older_versions(evidence, execution_id, codes[0], pieces)
     had = () if failing is None else context.pieces if failing == execution_id else evidence.context(failing).pieces
     if failing and codes[0][1] != "sql":
@@ -91,10 +93,9 @@ def surroundings(
     )
 
 
-def _less_of_failed(pieces: Sequence[Piece], codes: Sequence[tuple[str, str]]) -> list[Piece]:
+def _less_of_failed(pieces: Sequence[Piece], wanted: frozenset[str]) -> list[Piece]:
     """The pieces, those of failed cells without what only the tests of an attempt need."""
     kept: list[Piece] = []
-    wanted = frozenset[str]().union(*(_names(*code).needed for code in codes))
     for piece in reversed(pieces):
         if piece.row["outcome"] != "ok":
             piece = replace(piece, text=carried(piece.row, wanted))
@@ -183,11 +184,11 @@ def _in_order(evidence: Evidence, execution_id: str, pieces: Sequence[Piece]) ->
     return sorted(pieces, key=lambda piece: places[piece.row["execution_id"]])
 
 
-def _attempt(evidence: Evidence, execution_id: str, piece: Piece, answer: tuple[str, str]) -> bool:
-    """Whether earlier code is an attempt at the same task that binds nothing the answer needs: it would tell it."""
+def _attempt(evidence: Evidence, execution_id: str, piece: Piece, needs: frozenset[str]) -> bool:
+    """Whether earlier code is an attempt at the same task that binds nothing that is needed: it would tell it."""
     row = evidence.known.get(execution_id)
     own = dissect(row["code"], row["language"]).statement if row is not None else None
     if own is None or dissect(piece.row["code"], piece.row["language"]).statement != own:
         return False
-    bound, needs = cell_names(piece.text, piece.row["language"]), cell_names(*answer)
-    return bound is not None and needs is not None and not bound.bound & needs.needed
+    bound = cell_names(piece.text, piece.row["language"])
+    return bound is not None and not bound.bound & needs

@@ -23,6 +23,8 @@ OLLAMA_URL = "http://localhost:11434"
 KEY = "CAPIBARA_ENDPOINT_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"  # goes to OpenAI's own address only
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_LARGEST_BODY = 8 << 20  # bytes of an answer with all that stands around it
+_KEPT_HEADERS = ("retry-after", "content-type")
 _LONGEST_WAIT_S = 60.0
 
 
@@ -127,7 +129,7 @@ def _sent(
     for attempt in range(endpoint.attempts):
         pause = doubled(endpoint.first_wait_s, attempt, _LONGEST_WAIT_S)
         try:
-            response = client.post(url, json=dict(body))
+            response = _posted(client, url, body, endpoint.timeout_s)
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise EndpointError(f"{url}: {error}") from error
         except httpx2.RequestError as error:
@@ -150,6 +152,27 @@ def _sent(
         f"{url} gave no answer in {endpoint.attempts} attempts ({problem}): start it, or try again later; the "
         "answers so far are kept"
     )
+
+
+def _posted(client: "httpx2.Client", url: str, body: Mapping[str, Any], timeout_s: float) -> "httpx2.Response":
+    """The response to a request, with its body: neither without end nor drop by drop.
+
+    Raises:
+        EndpointError: it is larger than any answer, or does not end in twice the time for its first byte.
+    """
+    import httpx2
+
+    until, parts, size = time.monotonic() + 2 * timeout_s, list[bytes](), 0
+    with client.stream("POST", url, json=dict(body)) as response:
+        for part in response.iter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST_BODY:
+                raise EndpointError(f"{url} answers with more than {_LARGEST_BODY >> 20} MiB: no answer has as much")
+            if time.monotonic() > until:
+                raise EndpointError(f"{url} did not end its answer in {2 * timeout_s:g} s")
+    headers = [(name, value) for name, value in response.headers.items() if name.lower() in _KEPT_HEADERS]
+    return httpx2.Response(response.status_code, headers=headers, content=b"".join(parts))
 
 
 def _hint(response: Any) -> str:

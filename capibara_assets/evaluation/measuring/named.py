@@ -48,14 +48,18 @@ def measure_named(
         for one in contenders
         if one.name not in crashed and not (isinstance(one, StoredContender) and not one.answers)
     ]
-    answers, usage = answers_of(answering, _held_by_all(contenders, roomy), recipe, work, crashed)
+    unanswered = _unanswered(contenders, roomy)
+    if roomy and len(unanswered) == len(roomy):
+        raise InputError(f"no item is left to compare on: {next(iter(unanswered.values()))}")
+    held = [item for item in roomy if item.item_id not in unanswered]
+    answers, usage = answers_of(answering, held, recipe, work, crashed)
     return Measurements(
         [one.name for one in contenders],
         losses.filter(~pl.col("contender").is_in(list(crashed))),
         [answer for answer in answers if answer.contender not in crashed],
         crashed,
         usage,
-        left_out,
+        left_out | unanswered,
         tuple(other_tokens),
         {
             one.name: (metric, dict(one.scores))
@@ -93,9 +97,11 @@ def _comparable(rows: dict[str, dict[str, ExampleLoss]]) -> tuple[pl.DataFrame, 
     return table(ExampleLoss, [row for name in kept for item, row in rows[name].items() if item in shared]), other
 
 
-def _held_by_all(contenders: Sequence[Contender], items: Sequence[Item]) -> list[Item]:
-    """The items to which every stored contender holds an answer."""
-    stored = [
-        {item for item, _ in one.answers} for one in contenders if isinstance(one, StoredContender) and one.answers
-    ]
-    return [item for item in items if all(item.item_id in held for held in stored)]
+def _unanswered(contenders: Sequence[Contender], items: Sequence[Item]) -> dict[str, str]:
+    """Item -> which stored contender holds no answer to it, so that no contender is compared on it."""
+    found: dict[str, str] = {}
+    for one in contenders:
+        if isinstance(one, StoredContender) and one.answers:
+            held = {item for item, _ in one.answers}
+            found |= {item.item_id: f"{one.source} holds no answer" for item in items if item.item_id not in held}
+    return found

@@ -142,7 +142,7 @@ def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
         if isinstance(resource, Fault):
             yield resource
             continue
-        shared = _attributes(resource.get("resource") or {})
+        shared = attributes_of(resource.get("resource") or {})
         for scope in _objects(resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
             if isinstance(scope, Fault):
                 yield scope
@@ -168,7 +168,7 @@ def _objects(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any] | F
 
 
 def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str | Fault:
-    own = _attributes(span)
+    own = attributes_of(span)
     tool = str(_first(own, _TOOL) or _name_of_tool(span) or (_is_tool(own, span) and span.get("name")) or "")
     # a tool's parameters are what it was given, or how such tools are called
     each = (_json(own[name]) for name in _ARGUMENTS if own.get(name) not in (None, ""))
@@ -302,7 +302,7 @@ def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, A
     """The span's exception event, `error.type` or error status; a tool that returned its error has none of them."""
     events = span.get("events")
     for event in events if isinstance(events, list) else ():
-        said = _attributes(event) if isinstance(event, dict) else {}
+        said = attributes_of(event) if isinstance(event, dict) else {}
         if "exception.type" in said or "exception.message" in said:
             names = {"name": "exception.type", "value": "exception.message", "traceback": "exception.stacktrace"}
             return {ours: _optional_text(said.get(theirs)) for ours, theirs in names.items()}
@@ -318,7 +318,7 @@ def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, A
 # --- OTLP values ----------------------------------------------------------------------------------------------------
 
 
-def _attributes(holder: Any) -> dict[str, Any]:
+def attributes_of(holder: Any) -> dict[str, Any]:
     """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object with dotted or nested names."""
     attributes = holder.get("attributes") if isinstance(holder, dict) else None
     if isinstance(attributes, dict):
@@ -353,7 +353,7 @@ def _value(value: Any) -> Any:
             return [_value(item) for item in items] if isinstance(items, list) else []
         case "kvlistValue" | "kvlist_value":
             items = held.get("values", []) if isinstance(held, dict) else []
-            return _attributes({"attributes": items})
+            return attributes_of({"attributes": items})
     return held
 
 

@@ -11,11 +11,13 @@ import json
 import math
 import re
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 
 from capibara_assets.executions.formats.text_tables import NOT_READ, is_text_table, text_rows
 
@@ -23,7 +25,9 @@ SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
 _JOURNAL = slice(18, 20)  # of the header: how the file is written and read; 2 is WAL, which bytes in memory have not
 _SHADOW = ("sqlite_", "libsql_")  # names of tables that the library keeps for itself
 _STEPS = 200_000_000  # of SQLite's machine, for all tables: more is a file made to last
+_GZIP, _ZSTD = _PACKED = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
 _MOST_CELL = 32 << 20  # bytes of a blob: more is no message
+_RATIO, _ROOM = 100, 1 << 16  # of packed text to its bytes, and bytes more for short ones
 _MOST_ROWS = 1_000_000  # a file of a few kilobytes may stand for billions
 _BUBBLE = re.compile(r"(?:bubbleId|composerData):([\w-]{8,64})(?::[\w-]{8,64})?")
 _TIMES = ("created_at", "createdAt", "time_created", "timestamp", "created", "ts", "start_time")
@@ -138,15 +142,27 @@ def _in_time(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text(value: Any) -> Any:
-    """A cell's value; bytes are text where they are UTF-8, as VS Code's programs keep JSON, and else left out."""
+    """A cell's value; bytes are text where they are UTF-8, as VS Code's programs keep JSON, and else left out.
+
+    Zed packs its threads with zstd.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if not isinstance(value, bytes):
         return value
     try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
+        return (_unpacked(value) if value.startswith(_PACKED) else value).decode("utf-8")
+    except (UnicodeDecodeError, zstandard.ZstdError, zlib.error):
         return None
+
+
+def _unpacked(value: bytes) -> bytes:
+    """What zstd or gzip packed, cut off where it is more than any text packs."""
+    most = min(_MOST_CELL, _RATIO * len(value) + _ROOM)
+    if value.startswith(_ZSTD):
+        with zstandard.ZstdDecompressor(max_window_size=_MOST_CELL).stream_reader(value) as reader:
+            return reader.read(most)
+    return zlib.decompressobj(wbits=31).decompress(value, most)
 
 
 def _parquet_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:

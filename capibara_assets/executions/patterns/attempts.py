@@ -12,7 +12,7 @@ from capibara_assets.executions.parsing import JAVASCRIPT, first_line, parse_jav
 from capibara_assets.executions.patterns.shown_failures import shows_failure
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.patterns.statements import CellStatement, pattern_names, stopped_at, top_level
-from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
+from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELLS
 
 HORIZON = 50  # later executions of a session that are considered
 _FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
@@ -49,7 +49,7 @@ class Attempt:
 
     @cached_property
     def command(self) -> str | None:
-        return bare_command(self.code) if self.row["language"] == SHELL else None
+        return bare_command(self.code) if self.row["language"] in SHELLS else None
 
     @property
     def code(self) -> str:

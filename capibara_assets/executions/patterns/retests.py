@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
 from capibara_assets.executions.patterns.redone import checks_hold, repeats
-from capibara_assets.executions.schema import SHELL, WRONG_OUTPUT
+from capibara_assets.executions.schema import SHELLS, WRONG_OUTPUT
 
 _RAN = re.compile(r"^Ran \d+ tests? in ", re.MULTILINE)
 _CASE = re.compile(r"^(?:FAIL|ERROR): .*?(?=^={9,}$|^-{9,}\nRan \d|\Z)", re.MULTILINE | re.DOTALL)
@@ -22,7 +22,7 @@ def retested(session: Sequence[Attempt], i: int) -> tuple[int, Attempt, Attempt]
     if test.refuted and test.names and (shown := _shown_again(session, i)) is not None:
         told = f"Output:\n{test.output}\n\nExpected:\n{session[shown].output}"
         return shown, Attempt(test.row | {"error_name": WRONG_OUTPUT, "error_value": told}), session[shown]
-    again = _passing(session, i) if test.row["language"] != SHELL else None
+    again = _passing(session, i) if test.row["language"] not in SHELLS else None
     anew = _made_anew(session, i, again) if again is not None else None
     if again is None or anew is None:
         return None

@@ -1,6 +1,7 @@
 """Orbax's checkpoints: what Orbax's own checkpointers write is read, what we write they restore."""
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -305,6 +306,46 @@ def test_an_array_that_the_metadata_does_not_name_is_not_lost(tmp_path: Path, oc
     del metadata["tree_metadata"][leaf]
     file.write_text(json.dumps(metadata))
     with pytest.raises(InputError, match="its _METADATA does not name temperature, which it stores"):
+        orbax.read(tmp_path / "out")
+
+
+@pytest.mark.parametrize("zarr3", [False, True])
+def test_no_head_of_an_array_leaves_out_what_was_written(tmp_path: Path, zarr3: bool):
+    save(ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=zarr3), tmp_path / "out", {"w": jax.numpy.ones((64, 48))})
+    file = tmp_path / "out/w" / ("zarr.json" if zarr3 else ".zarray")
+    whole = file.read_text().rstrip()
+    assert orbax.read(tmp_path / "out").tensors["w"].shape == (64, 48)
+    file.write_text(f'{whole[:-1]}, "shape": [32, 48]}}')
+    with pytest.raises(InputError, match="ambiguous"):  # TensorStore takes the last
+        orbax.read(tmp_path / "out")
+    head = json.loads(whole)
+    file.write_text(json.dumps(head | {"shape": [32, 48]}))
+    fewer = f"{tmp_path}/out/w states the shape .32, 48., and .64, 48. was written: it was changed"
+    with pytest.raises(InputError, match=fewer):
+        orbax.read(tmp_path / "out")
+    index = tmp_path / "out/_METADATA"
+    metadata = json.loads(index.read_text())
+    for leaf in metadata["tree_metadata"].values():
+        del leaf["value_metadata"]["write_shape"]  # as before Orbax noted it
+    index.write_text(json.dumps(metadata))
+    assert orbax.read(tmp_path / "out").tensors["w"].shape == (32, 48)
+    beyond = file.parent / ("c/1/0" if zarr3 else "1.0")
+    beyond.parent.mkdir(exist_ok=True)
+    beyond.write_bytes(b"")
+    with pytest.raises(InputError, match="holds the chunk .*, which lies beyond its shape" if not zarr3 else "shape"):
+        halved = (
+            {"chunks": [32, 48]}
+            if not zarr3
+            else {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [32, 48]}}}
+        )
+        file.write_text(json.dumps(head | {"shape": [32, 48]} | halved))
+        orbax.read(tmp_path / "out")
+
+
+def test_a_missing_array_is_named_before_orbax_looks(tmp_path: Path):
+    save(ocp.PyTreeCheckpointHandler(use_ocdbt=False), tmp_path / "out")
+    shutil.rmtree(tmp_path / "out/params.dense.bias")
+    with pytest.raises(InputError, match=r"its _METADATA and its arrays do not fit: params.dense.bias is not stored"):
         orbax.read(tmp_path / "out")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,3 +234,26 @@ def test_answers_before_a_failure_are_kept(server: Server, tmp_path: Any):
     found = answer_items(contender, items(4), Decoding(), tmp_path / "j.jsonl").answers
     assert len(server.requests) == 4 - len(kept)
     assert all(isinstance(answer, Answer) and answer.text == "yes" for answer in found)
+
+
+@pytest.mark.parametrize(
+    ("piece", "pause_s", "says"),
+    [(b" " * 65_536, 0.0, "more than 8 MiB"), (b" ", 0.05, "did not end its answer in 0.6 s")],
+    ids=["without end", "drop by drop"],
+)
+def test_an_answer_that_does_not_end_is_given_up(piece: bytes, pause_s: float, says: str) -> None:
+    class Flood(QuietHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(400):
+                try:
+                    self.wfile.write(piece)
+                except OSError:  # the client is gone
+                    return
+                time.sleep(pause_s)
+
+    with served(Flood) as listening:
+        endpoint = Endpoint("openai", f"http://127.0.0.1:{listening.server_port}", "m", timeout_s=0.3)
+        with client_of(endpoint) as client, pytest.raises(EndpointError, match=says):
+            reply(client, endpoint, ASK, Decoding(), 1)

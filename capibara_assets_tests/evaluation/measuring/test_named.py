@@ -12,6 +12,7 @@ from capibara_assets.evaluation.contenders.contenders import (
     StoredContender,
 )
 from capibara_assets.evaluation.contenders.endpoints import Endpoint
+from capibara_assets.evaluation.evaluate import notes
 from capibara_assets.evaluation.measuring.domain import DomainModels, domain_losses
 from capibara_assets.evaluation.measuring.named import measure_named, model_losses
 from capibara_assets.evaluation.recipe import EvaluationRecipe
@@ -67,6 +68,9 @@ def test_models_prompts_and_former_runs_side_by_side(base: Base):
     assert set(found.losses["contender"]) == {"base", "tuned"} and found.losses.height == 8
     asked = {answer.item_id for answer in found.answers}
     assert len(asked) == 2 and asked <= {item for item, _ in texts}
+    lost = [why for why in found.left_out.values() if "no answer" in why]
+    assert lost == ["former.jsonl holds no answer"]  # who hands in answers does not choose the questions unseen
+    assert "1 of 4 items left out for all contenders: former.jsonl holds no answer" in notes(FEW, found, [], {})
     assert {answer.contender for answer in found.answers} == {"base", "tuned", "former"}
     assert found.stored == {"scored": ("pass@1", {item.item_id: 1.0 for item in FEW})}
 

@@ -1,8 +1,10 @@
 """Databases and Parquet files as JSON lines: what agents keep in them is read, and nothing of theirs runs."""
 
+import gzip
 import io
 import json
 import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from capibara_assets.executions.formats.table_files import is_table_file, table_lines
 from capibara_assets.executions.ingest.ingest import read_experience
@@ -108,6 +111,19 @@ def test_a_table_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     assert [row["id"] for row in values(path.read_bytes())[:1]] == [1]
+
+
+@pytest.mark.parametrize("packed", [zstandard.compress, gzip.compress], ids=["zstd", "gzip"])
+def test_what_a_cell_packs_is_read_and_no_more_than_text_can_be(
+    tmp_path: Path, packed: Callable[[bytes], bytes]
+) -> None:
+    text = json.dumps({"messages": [str(number) for number in range(3000)]}).encode()
+    cells = [packed(text), packed(text)[:40], packed(b"\xff" * 9), packed(b" " * 30_000_000)]
+    rows = [(number, "s", "thread", cell) for number, cell in enumerate(cells)]
+    lines = table_lines(database(tmp_path, rows=rows).read_bytes(), 100 * MOST).splitlines()
+    shown = [json.loads(line)["parts"] for line in lines]
+    assert shown[0] == json.loads(text) and shown[2] is None
+    assert len(str(shown[1])) < len(text) and len(shown[3] or "") < 5_000_000
 
 
 def test_rows_stand_by_their_times_and_large_blobs_stay_out(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 Trap: a command may print such a line itself. So it counts only where all answers of a session have it in one form and
 at one place, and some of them are of commands that do not speak of exit codes and have no program in common. Where
 the answers that end with such a line are those of failures alone, the harness writes none where all went well.
+
+Where nothing else tells how a command ended, its own last words do: `make; echo "rc=$?"`, `make && echo DONE`.
 """
 
 import re
@@ -11,12 +13,14 @@ from dataclasses import replace
 
 from capibara_assets.executions.formats.agents.failures import any_shows_failure, programs
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry
+from capibara_assets.executions.schema import SHELLS
 
-_SHELLS = ("bash", "powershell")
 _LABEL = r"(?:rc|ret(?:urn)?[ _-]?code|exit(?:[ _-]?(?:code|status))?)"
 _LINE = rf"[ \t]*((?:{_LABEL} ?[=:]|[\[(<]{_LABEL} ?[=: ]) ?)(-?\d{{1,9}})[\])>]?[ \t]*"
 _PLACES = (re.compile(rf"{_LINE}(?:\n|\Z)", re.I).match, re.compile(rf"(?:\A|\n){_LINE}\n?\Z", re.I).search)
 _SPEAKS = re.compile(rf"\b{_LABEL}\b|\$\?|errorlevel|lastexitcode", re.I)
+_ECHOES = re.compile(r'[;\n][ \t]*echo[ \t]+("?)([^"\'\n$`\\]{0,40})\$\?([^"\'\n$`\\]{0,40})\1\s*\Z')
+_CONFIRMS = re.compile(r"&&[ \t]*echo[ \t]+([\"']?)([\w .:!-]{2,40})\1\s*\Z")
 _LEAST = 3  # commands that do not speak of exit codes
 _LEAST_FAILURES = 2
 
@@ -25,14 +29,27 @@ def read_exit_lines(entries: Sequence[Entry]) -> list[Entry]:
     """The entries of a log, those with the exit codes that their sessions' answers state in a line."""
     sessions: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
-        if isinstance(entry, AgentRun) and entry.language in _SHELLS and not entry.timed_out:
+        if isinstance(entry, AgentRun) and entry.language in SHELLS and not entry.timed_out:
             sessions.setdefault(entry.session, []).append(place)
     found = list(entries)
     for places in sessions.values():
         runs = [run for place in places if isinstance(run := entries[place], AgentRun)]
         for place, run in zip(places, _stated(runs) or _without_failures(runs), strict=False):
             found[place] = run
+        for place in places:
+            if isinstance(run := found[place], AgentRun) and run.success is None and run.exit_code is None:
+                found[place] = replace(run, success=_own_words(run))
     return found
+
+
+def _own_words(run: AgentRun) -> bool | None:
+    """What a command says of its end in words that it ends with; None: it has none, or they are not the last."""
+    last = run.output.rstrip().rpartition("\n")[2].strip()
+    if echoed := _ECHOES.search(run.code):
+        code = re.fullmatch(rf"{re.escape(echoed[2].strip())} *(\d{{1,3}}) *{re.escape(echoed[3].strip())}", last)
+        return None if code is None else int(code[1]) == 0
+    confirmed = _CONFIRMS.search(run.code)
+    return True if confirmed and last == confirmed[2].strip() else None
 
 
 def _stated(asked: Sequence[AgentRun]) -> list[AgentRun]:

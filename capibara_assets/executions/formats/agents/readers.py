@@ -5,7 +5,7 @@ from functools import cache
 
 from capibara_assets.executions.formats.agents.autogen import agentchat_console, chat_history
 from capibara_assets.executions.formats.agents.autogen import console as autogen_console
-from capibara_assets.executions.formats.agents.chats import agent_zero, chatgpt, llm_logs, open_webui
+from capibara_assets.executions.formats.agents.chats import agent_zero, chatgpt, llm_logs, open_webui, terminus
 from capibara_assets.executions.formats.agents.general import (
     announced_calls,
     code_and_outcome,
@@ -89,7 +89,7 @@ from capibara_assets.executions.formats.agents.trajectories import (
     swe_agent,
     terminal_bench,
 )
-from capibara_assets.executions.formats.agents.wire import acp, ag_ui, json_rpc
+from capibara_assets.executions.formats.agents.wire import acp, ag_ui, json_rpc, otlp_logs
 from capibara_assets.executions.formats.archives import is_archive
 
 _WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
@@ -157,6 +157,7 @@ READERS: tuple[Reader, ...] = (
     chatgpt.READER,
     llm_logs.READER,
     open_webui.READER,
+    terminus.READER,
     run_trees.READER,
     tagged_calls.READER,
     taskweaver.READER,
@@ -166,6 +167,7 @@ READERS: tuple[Reader, ...] = (
     acp.READER,
     ag_ui.READER,
     json_rpc.READER,
+    otlp_logs.READER,
     linked_calls.READER,  # by shape alone, as the next: behind all that know their format
     code_and_outcome.READER,
     event_pairs.READER,

@@ -24,9 +24,8 @@ from capibara_assets.executions.formats.envelope_reader import (
     language_of,
 )
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
-from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SOLVED, UNSOLVED
+from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SHELLS, SOLVED, UNSOLVED
 
-_SHELLS = ("bash", "powershell")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND, _MICROSECOND = timedelta(milliseconds=1), timedelta(microseconds=1)
 _HEADER = "Traceback (most recent call last)"
@@ -186,7 +185,7 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
-    if language in _SHELLS and _shows_untold_failure(run):
+    if language in SHELLS and _shows_untold_failure(run):
         outcome = "error"
     error_name = error_value = traceback = None
     if run.timed_out:

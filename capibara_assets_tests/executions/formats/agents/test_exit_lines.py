@@ -59,7 +59,7 @@ def test_each_session_is_told_by_its_own_answers_and_edits_stay_where_they_are()
         ([*HEADS[:3], "x\nrc=0\n"], COMMANDS),  # another place
         (["exit 0\n", "exit 0\n", "exit 0\n", "exit 0\n"], COMMANDS),  # a script's last line
         (HEADS, ("./all a", "./all b", "./all c && ls", "./all d")),  # one program may have printed all
-        (HEADS, ("ls; echo rc=$?", "cat a; echo rc=$?", "git log", "make")),  # the agent prints them
+        (HEADS, ("ls; echo rc=$?; true", "cat a; echo rc=$?; true", "git log", "make")),  # the agent prints them
         (HEADS, ("ls; $rc = $LASTEXITCODE; echo rc=$rc", "make; rc=1; echo rc=$rc", "git log", "make")),
     ],
 )
@@ -121,3 +121,27 @@ def test_messages_of_a_harness_of_ones_own() -> None:
     assert found is not None
     told = [(one.outcome, one.stdout) for one in found if isinstance(one, Recorded)]
     assert told == [("ok", "tally.py\n"), ("error", ""), ("error", "no rows\n"), ("ok", "")]
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "success"),
+    [
+        ('make; echo "rc=$?"', "cc a.c\nrc=0\n", True),
+        ('make; echo "rc=$?"', "rc=2", False),
+        ("make\necho exit: $?", "exit: 1\n", False),
+        ("make; echo $?", "0\n", True),
+        ("make; echo 'rc=$?'", "rc=$?", None),  # which the shell does not fill in
+        ('make; echo "rc=$?"', "rc=0\nmore", None),
+        ('make; echo "rc=$?" > log', "rc=0", None),
+        ("make && echo ALL DONE", "x\nALL DONE\n", True),
+        ("make && echo ALL DONE", "x\n", None),  # the output may be cut
+        ("make || echo FAILED", "FAILED\n", None),
+    ],
+)
+def test_a_command_that_says_how_it_ended_is_believed_where_nothing_else_tells(
+    code: str, output: str, success: bool | None
+) -> None:
+    assert ended([AgentRun("s", "bash", code, None, output)]) == [(success, None, output)]
+    assert ended([AgentRun("s", "python", code, None, output)]) == [(None, None, output)]
+    stated = AgentRun("s", "bash", code, True, output, exit_code=0)
+    assert ended([stated]) == [(True, 0, output)]

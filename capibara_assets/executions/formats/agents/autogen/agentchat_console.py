@@ -58,7 +58,7 @@ def _of_dialogue(session: str, text: str) -> Iterator[Entry]:
                 waiting += code_blocks(said)
             if source == "user":
                 task = said or task
-    yield from (NotRun("unanswered") for _ in waiting)
+    yield from (NotRun("unanswered", session, code) for _, code in waiting)
 
 
 def _is_executor(kind: str, source: str, said: str) -> bool:

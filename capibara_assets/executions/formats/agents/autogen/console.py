@@ -156,7 +156,7 @@ class _Dialogue:
                 success = None
             failed = success is False
             if failed and _NOT_RUN.search(output):
-                yield NotRun("refused")
+                yield NotRun("refused", code=code)
                 continue
             stated = at == last and success is not None
             yield AgentRun(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
-from capibara_assets.executions.formats.agents.fields import at, code_at, record, says_not_run
+from capibara_assets.executions.formats.agents.fields import at, code_at, record, says_not_run, word
 from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
@@ -123,6 +123,16 @@ _LAST_RAISED = re.compile(  # of a traceback that was cut, or left out
 )
 _JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
 _NOTHING = "no output"  # Crush's words for a command that printed nothing, its end included
+_SHELLS = (
+    "shell_id",
+    "shellId",
+    "backgroundProcessId",
+    "background_process_id",
+    "backgroundTaskId",
+    "bash_id",
+    "bashId",
+)
+_GOES_ON = re.compile(r"Background (?:shell|process|task|command)\b[^\n:]{0,20} ID: ?([\w.-]{1,60})", re.IGNORECASE)
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
 _TAIL = 300  # characters that an exit code may stand in
@@ -144,6 +154,7 @@ class ToolAnswer:
     cut: bool = False  # it was cancelled: before it began, unless it printed something
     waits: bool = False
     timed_out: bool = False
+    shell: str | None = None  # where the command goes on, in the background
 
     @property
     def output(self) -> str:
@@ -207,7 +218,7 @@ def write_answer(
     if runs_shell and (notes := _NOTES.search(text, max(len(text) - _TAIL, 0))):
         text = text[: notes.start()]
         tells_failures = "\n<cwd>" in notes[0]  # Crush's, which writes an exit code above it where it is not 0
-    if runs_shell and text == _NOTHING and (tells_failures or call.name == "bash"):
+    if runs_shell and text.strip() == _NOTHING and (tells_failures or call.name == "bash"):
         text, tells_failures = "", True
     if head := _RESULT_HEAD.match(text):
         text = text[head.end() :]
@@ -232,13 +243,17 @@ def write_answer(
         _end_in_words(call, answer, text)
         if tells_failures and call.exit_code is None and call.success is None:
             call.success = None if "aborted before completion" in call.output[-_TAIL:] else True
-    if call.exit_code is not None:
+    if runs_shell and answer.failed is not True and (goes_on := _GOES_ON.search(text[:_TAIL])):
+        answer.shell = answer.shell or goes_on[1]
+    if runs_shell and answer.shell and not answer.failed:  # what is known is how it began
+        call.exit_code = call.success = None
+    elif call.exit_code is not None:
         call.success = call.exit_code == 0
     elif answer.failed:
         call.success = False
     elif call.success is None and trusts_success and (answer.well or answer.failed is False):
         call.success = True
-    if call.success is None:
+    if call.success is None and not answer.shell:
         returned = answer.returned or answer.well is True or answer.failed is False
         call.success = ended_well(call.output + call.stderr, returned, language)
 
@@ -400,6 +415,8 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     if isinstance(value.get("success"), bool):
         found.well = value["success"]
         found.failed = True if value["success"] is False else found.failed
+    background = value.get("background") is not False and value.get("status") not in ("exited", "completed")
+    found.shell = found.shell or next((value[key] for key in _SHELLS if background and word(value.get(key))), None)
     state = value.get("state")  # of the AI SDK
     found.failed = True if state == "output-error" else found.failed
     found.returned = found.returned or state == "output-available"
@@ -408,9 +425,9 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     if isinstance(status, str):
         found.failed = True if status.lower() in _FAILED else found.failed
         found.returned = found.returned or status.lower() in _RETURNED
-        word = re.split("[-_ ]", status.lower(), maxsplit=1)[0]
-        found.not_run = found.not_run or word in _NOT_RUN
-        found.cut = found.cut or word in _CUT
+        kind = re.split("[-_ ]", status.lower(), maxsplit=1)[0]
+        found.not_run = found.not_run or kind in _NOT_RUN
+        found.cut = found.cut or kind in _CUT
         found.waits = found.waits or status.lower() in _WAITS
         if " " in status:  # words, such as "Command failed with exit code 2"
             found.said.append(status)

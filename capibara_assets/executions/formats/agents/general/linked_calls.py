@@ -30,6 +30,7 @@ from capibara_assets.executions.formats.agents.general.repeated import once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -72,6 +73,7 @@ _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  #
 _OF_GEMINI = (("functionCall",), ("function_call",))
 _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
+_PIECES = ("arguments_part", "arguments_delta", "argumentsDelta")  # of what the last call is given, as it is streamed
 _DEPTH = 40
 _SHELLS = ("shellId", "shell_id", "bash_id", "terminalId", "terminal_id", "processId", "process_id")
 _ASKS_LEAVE = re.compile(r"permission|approval", re.IGNORECASE)  # an event whose `result` is no answer to the call
@@ -111,6 +113,7 @@ class _Found:
     given: Any
     goes_on: "_Found | None" = None  # of a call that reads what another one's command printed since
     whole: bool = False  # without an id, its answer beside it
+    counts: bool = False  # it runs code or edits a file
 
 
 @dataclass(slots=True)
@@ -124,6 +127,7 @@ class _Log:
     said: dict[str, list[_Found]] = field(default_factory=dict)  # calls without an id, by their conversations
     own: list[_Found] = field(default_factory=list)  # those of this conversation
     again: deque[_Found] = field(default_factory=deque)  # those that a history which is sent again may repeat
+    begun: _Found | None = None  # the last call, if text is all that it was given so far
     shells: dict[str, _Found] = field(default_factory=dict)  # commands by the shells that run them in the background
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
@@ -153,6 +157,7 @@ class _Log:
         elif isinstance(value, dict) and depth and not _ASKS_LEAVE.search(str(value.get("type"))):
             around = self._told(value, around)
             self._user(value)
+            self._piece(value)
             self._blocks(value, around)
             known = self._call(value, around) or self._named_by_key(value, around)
             if not known:
@@ -229,9 +234,10 @@ class _Log:
             elif by_name:
                 self.own.append(known)
             if asked is not None or (is_runner(name) and not record(given).get("restart")):
-                self.calls.append(known)
+                self._count(known)
         elif known.asked is None and asked is not None:  # told in pieces
-            known.asked, known.given = asked, given
+            self._count(known, asked, given)
+        self.begun = known if isinstance(known.given, str) else None
         if by_name and not key:
             if self.answered:  # the next turn: what is left of the one before has no answer
                 self.named, self.answered = {}, False
@@ -239,6 +245,26 @@ class _Log:
         if is_answered(node):
             self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
         return True
+
+    def _count(self, found: _Found, asked: Asked | None = None, given: Any = None) -> None:
+        """Keep a call that runs code or edits a file, or that turned out to do so."""
+        if asked is not None:
+            found.asked, found.given = asked, given
+        if not found.counts:
+            found.counts = True
+            self.calls.append(found)
+
+    def _piece(self, node: dict[str, Any]) -> None:
+        """Take a piece of what the last call is given."""
+        piece = next((node[key] for key in _PIECES if isinstance(node.get(key), str)), None)
+        if piece is None or self.begun is None:
+            return
+        found = self.begun
+        found.given += piece
+        asked = asked_of(found.call.name, found.given) if piece.rstrip().endswith("}") else None
+        if asked is not None and isinstance(given := parsed(found.given), dict):
+            self._count(found, asked, given)
+            self.begun = None
 
     def _said_before(self, name: str, given: Any) -> _Found | None:
         """The call without an id that a history repeats here; None: it goes on with another one."""
@@ -249,7 +275,8 @@ class _Log:
 
     def _shell(self, call: Call, asked: Asked | None, given: Any) -> _Found | None:
         """The command of a shell that a call names to read from it."""
-        shell = next((given[key] for key in _SHELLS if word(given.get(key))), None) if isinstance(given, dict) else None
+        told = record(parsed(given))
+        shell = next((told[key] for key in _SHELLS if word(told.get(key))), None)
         return self.shells.get(shell) if shell and asked is None and words(call.name) & _READS else None
 
     def _blocks(self, node: dict[str, Any], around: _Around) -> None:
@@ -317,6 +344,8 @@ class _Log:
         answer.failed = answer.failed is True if states else answer.failed
         write_answer(found.call, answer, shell, states or self.trusts_success, language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
+        if answer.shell:
+            self.shells[answer.shell] = found
         if shell and isinstance(found.given, dict):
             self.shells |= {found.given[key]: found for key in _SHELLS if word(found.given.get(key))}
 

@@ -62,13 +62,13 @@ def _of_dialogue(session: str, text: str) -> Iterator[Entry]:
             code = None
             continue
         if code is not None:
-            yield NotRun("unanswered")
+            yield NotRun("unanswered", session, code)
         found = _CODE.search(said) if kind == "ai" else None
         code = found[1] if found is not None else None
         if kind == "human" and not said.lstrip().startswith(_REMINDERS):
             task = said.strip() or task
     if code is not None:
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", session, code)
 
 
 def _run(session: str, code: str, output: str, task: str | None) -> AgentRun:

@@ -96,7 +96,7 @@ def _step(step: dict[str, Any], session: str, task: str | None, model: str | Non
         outputs = objects(inner.get("outputs"))
         status = name_at(step, "status") or "completed"
         if not outputs and status != "completed":
-            yield NotRun(status)
+            yield NotRun(status, session, code.text)
             continue
         logs = "\n".join(part["logs"] for part in outputs if isinstance(part.get("logs"), str))
         yield AgentRun(

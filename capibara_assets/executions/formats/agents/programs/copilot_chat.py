@@ -1,5 +1,8 @@
 """Chat sessions of GitHub Copilot in VS Code (`chatSessions/*.json`, or exported): requests and what ran for each.
 
+Since 2026 a session is a log of changes (`chatSessions/*.jsonl`): a first line of kind 0 with the whole session, then
+values set (1), items added to a list behind its first `i` (2), and values removed (3), at the path `k`.
+
 A response's part of `kind: toolInvocationSerialized` has the command (`toolSpecificData`) or what an MCP server was
 given (`resultDetails`); what the model was told of it stands in `result.metadata`, under `toolCallRounds` and
 `toolCallResults`, whose ids have a suffix of VS Code's. Traps: output and exit code of a terminal may stand in either
@@ -19,6 +22,7 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
 _SUFFIX = "__vscode"
+_DEEPEST = 20  # steps of a path
 
 
 @dataclass(slots=True)
@@ -33,21 +37,55 @@ class _Invocation:
 
 def reads(document: LogDocument) -> bool:
     """Whether a request has calls of tools in its response or beside its result."""
-    return any(_invocations(request) for request in _requests(document))
+    return any(_invocations(request) for request in objects(_whole(document).get("requests")))
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The commands, code and edits in the order of their calls."""
-    session = text_at(document.value, "sessionId") or document.digest
-    for request in _requests(document):
+    if document.value is None:
+        yield from document.faults
+    whole = _whole(document)
+    session = text_at(whole, "sessionId") or document.digest
+    for request in objects(whole.get("requests")):
         for key, invocation in _invocations(request).items():
             entry = _entry(invocation, key, session, request)
             if entry is not None:
                 yield entry
 
 
-def _requests(document: LogDocument) -> list[dict[str, Any]]:
-    return objects(record(document.value).get("requests"))
+def _whole(document: LogDocument) -> dict[str, Any]:
+    """The session, as one JSON object or as its log of changes leaves it."""
+    if isinstance(document.value, dict) and "requests" in document.value:
+        return document.value
+    whole: dict[str, Any] = {}
+    for line in document.rows:
+        kind, path = record(line).get("kind"), record(line).get("k")
+        if kind == 0:
+            whole = record(line.get("v"))
+        elif kind in (1, 2, 3) and isinstance(path, list) and 0 < len(path) <= _DEEPEST:
+            whole = record(_changed(whole, path, line))
+    return whole
+
+
+def _changed(value: Any, path: list[Any], change: dict[str, Any]) -> Any:
+    """A copy of a value with a change at a path within; the value itself where the path leads nowhere."""
+    step, *rest = path
+    inside = isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)
+    if not (inside or (isinstance(value, dict) and isinstance(step, str | int))):
+        return value
+    copied: Any = value.copy()
+    held, new = at(value, step), change.get("v")
+    if rest:
+        copied[step] = _changed(held, rest, change)
+    elif change["kind"] == 3:
+        copied.pop(step) if isinstance(copied, list) else copied.pop(step, None)
+    elif change["kind"] == 2:
+        listed = held if isinstance(held, list) else []
+        kept = listed[: change["i"]] if isinstance(change.get("i"), int) else listed
+        copied[step] = [*kept, *(new if isinstance(new, list) else ())]
+    else:
+        copied[step] = new
+    return copied
 
 
 def _invocations(request: dict[str, Any]) -> dict[str, _Invocation]:

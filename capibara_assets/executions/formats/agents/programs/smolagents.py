@@ -106,7 +106,7 @@ def _step(step: dict[str, Any], session: str, task: str | None) -> Iterator[Entr
         return
     observed = step.get("observations")
     if not error and not isinstance(observed, str):
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", session, found.text)
         return
     message = error.get("message") if isinstance(error, dict) else error
     said = message if isinstance(message, str) else ""

@@ -118,7 +118,7 @@ def _outcome(call: _Call) -> Iterator[Entry]:
         yield Fault("no_code", f"a call of {call.name} without a command", call.arguments)
         return
     if call.end is None and call.result is None:
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", call.session, code)
         return
     run = AgentRun(
         session=call.session,

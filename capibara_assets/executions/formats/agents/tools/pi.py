@@ -56,9 +56,9 @@ def tool_run(run: AgentRun, result: dict[str, Any]) -> AgentRun | NotRun:
     status = details.get("status")
     told = footer or _KILLED.search(text)
     if status in ("approval-pending", "approval-unavailable"):
-        return NotRun("refused")
+        return NotRun("refused", run.session, run.code)
     if failed and not told and code is None and refused(text):
-        return NotRun("refused")
+        return NotRun("refused", run.session, run.code)
     success = None if not isinstance(failed, bool) and code is None else not failed and not code
     if status == "running":
         success, code = None, None
@@ -184,7 +184,7 @@ def _message(
             if command is None:
                 yield Fault("no_code", f"a call of {name} without a command", arguments)
             elif result is None:
-                yield NotRun("unanswered")
+                yield NotRun("unanswered", state.session, command)
             else:
                 run = replace(shell, code=command, call_id=call_id, task=state.task, model=state.model)
                 yield tool_run(run, result)

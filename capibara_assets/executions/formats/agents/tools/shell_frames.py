@@ -46,6 +46,8 @@ _STRANDS = re.compile(
 )
 _FENCED = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
 _KILLED = re.compile(r"Command killed by timeout\b")
+_SIGNALLED = re.compile(r"\s*Command (?:was )?(?:terminated|killed) by signal \w+\.?\s*\Z")
+_DROID = re.compile(r"Error: Command (?:failed \(exit code: (?P<code>-?\d{1,9})\)|timed out after [^\n]*)(?:\n|\Z)")
 
 
 def read_frame(text: str) -> Report | None:
@@ -146,4 +148,29 @@ def _r2e_gym(text: str) -> Report | None:
     return report._replace(stderr=head["err"].strip("\n") if streams else "")
 
 
-_FRAMES = (_stated, _cline, _zed, _well, _script, _background, _copilot, _opencode, _r2e_gym, _strands)
+def _signalled(text: str) -> Report | None:
+    return Report("", success=False) if _SIGNALLED.match(text) else None
+
+
+def _droid(text: str) -> Report | None:
+    head = _DROID.match(text)
+    if head is None:
+        return None
+    output = text[head.end() :]
+    return Report(output, success=False, timed_out=True) if head["code"] is None else _exited(output, head["code"])
+
+
+_FRAMES = (
+    _signalled,
+    _droid,
+    _stated,
+    _cline,
+    _zed,
+    _well,
+    _script,
+    _background,
+    _copilot,
+    _opencode,
+    _r2e_gym,
+    _strands,
+)

@@ -8,8 +8,8 @@ from capibara_assets.executions.formats.agents.fields import of_json
 _REFUSED = re.compile(
     r"(?:\[Request interrupted by user|The user doesn't want to (?:proceed|take this action)|<tool_use_error>"
     r"|Permission to use \S+ .{0,2000}?(?:denied|granted)|Claude requested permissions to"
-    r"|exec_command failed for |exec denied\b|exec command rejected by user|User (?:rejected|denied|declined) "
-    r"|Blocked by user"
+    r"|exec_command failed(?: for |: Rejected)|exec denied\b|exec command rejected by user"
+    r"|User (?:rejected|denied|declined) |Blocked by user"
     r"|(?:Command|Tool|Call) (?:is |was )?(?:blocked|refused|forbidden) by (?:the )?\w*policy\b"
     r"|Tool execution (?:was )?(?:blocked|denied)|Tool \S+ not found\s*\Z|Validation failed for tool "
     r"|Operation aborted\s*\Z|Skipped due to queued user message|Working directory does not exist: "

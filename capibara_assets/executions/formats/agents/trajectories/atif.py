@@ -90,12 +90,13 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
         names = [name_at(trajectory, key) for key in ("session_id", "trajectory_id")]
         session = next((name for name in names if name and name not in seen), None) or f"{document.digest}/{len(seen)}"
         seen.add(session)
-        yield from _trajectory(trajectory, session)
+        yield from trajectory_entries(trajectory, session)
         waiting[:0] = objects(trajectory.get("subagent_trajectories"))
     yield from document.faults if document.value is None else ()
 
 
-def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
+def trajectory_entries(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
+    """The runs and edits of one trajectory, and what of it could not be read."""
     agent = trajectory.get("agent")
     model = name_at(agent, "model_name") if isinstance(agent, dict) else None
     calls: list[_Call] = []
@@ -195,13 +196,13 @@ def _entry(call: _Call, session: str, model: str | None, enters: bool) -> Iterat
     if (told := told_by(record(call.step.get("extra")).get(TOLD))) is not None:
         yield as_told(AgentRun(session, code.language, code.text, None, content, **_of_call(call)), told)
     elif content.startswith(_NOT_DONE):
-        yield NotRun("parsing_error")
+        yield NotRun("parsing_error", session, code.text)
     elif keys is not None and not is_command(keys, enters):
         yield NotRun("keystrokes")
     elif code.text.split()[:1] == ["submit"] and call.name == "swe_agent_action":
         return
     elif call.result is None and call.name != "swe_agent_action":  # of which empty outputs are left out
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", session, code.text)
     else:
         found = _screen(call, content, enters) if keys is not None else stated(content, *_extras(call))
         timed_out = bool(_TIMED_OUT.match(content)) and found.exit_code is None

@@ -42,7 +42,7 @@ def _run(step: Any, session: str, task: str | None) -> AgentRun | NotRun | None:
     if begin is None:
         return None
     if not isinstance(environment, str):
-        return NotRun("unanswered")
+        return NotRun("unanswered", session, action[len(begin) :])
     code, language = action[len(begin) :], _ANNOUNCED[begin]
     output = cell_output(environment) if language == "python" else terminal_output(environment, code)
     timed_out = "[Execution timed out (" in environment or "[Command timed out after " in environment

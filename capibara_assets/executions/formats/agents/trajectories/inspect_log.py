@@ -3,9 +3,9 @@
 A call stands in `messages[].tool_calls` with its answer in a message of role `tool`, and again in `events` (`tool`),
 where the times are; calls of sub-agents, and those that an agent dropped from its history, stand in `events` alone.
 Answers mix the streams (stderr first). `error` is the tool's own: refused calls (`parsing`, `approval`) never ran. An
-exit code is stated only by the `sandbox` event of the very command, within the call's event or its time. Long texts are
-attachments. Epochs repeat a sample: a session is a run's sample and epoch. Older logs have `transcript` for events and
-attachments, `tool_error`, calls in OpenAI's shape, and text in ChatML.
+exit code is stated only by the `sandbox` event of the very command: within the call's event, its time or its span.
+Long texts are attachments. Epochs repeat a sample: a session is a run's sample and epoch. Older logs have `transcript`
+for events and attachments, `tool_error`, calls in OpenAI's shape, and text in ChatML.
 """
 
 import itertools
@@ -183,12 +183,14 @@ class _Sample:
         return ("unknown", self._text(older)) if isinstance(older, str) and older else (None, "")
 
     def _exit_code(self, code: Code, event: dict[str, Any]) -> int | None:
-        """The exit code of the one command in the sandbox that ran this very code: within the call, or in its time."""
+        """The exit code of the one command in the sandbox that ran this very code, in the call, its time or span."""
         started, ended = moment(event.get("timestamp")), moment(event.get("completed"))
         within = [inner for inner in objects(event.get("events")) if inner.get("event") == "sandbox"]
         if not within and started is not None and ended is not None:
             times = [(ran, moment(ran.get("timestamp"))) for ran in self.sandbox]
             within = [ran for ran, at in times if at is not None and started <= at <= ended]
+        if not within and (span := name_at(event, "span_id")):
+            within = [ran for ran in self.sandbox if ran.get("span_id") == span]
         codes = []
         for ran in within:
             result, command = ran.get("result"), self._text(ran.get("cmd"))

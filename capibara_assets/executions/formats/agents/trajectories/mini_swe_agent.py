@@ -199,7 +199,7 @@ def _left(pending: list[_Call], message: dict[str, Any], common: dict[str, Any])
         if ran and number <= last:
             yield _run(call, _Result(content if number == last else ""), message, common)
         else:
-            yield NotRun(kind)
+            yield NotRun(kind, common["session"], call.code)
 
 
 def _answer(call: _Call, message: dict[str, Any], common: dict[str, Any]) -> Entry:
@@ -207,7 +207,7 @@ def _answer(call: _Call, message: dict[str, Any], common: dict[str, Any]) -> Ent
     if result.exception != _NOT_EXECUTED:
         return _run(call, result, message, common)
     submits = any(end in call.code for end in _ENDS)
-    return _run(call, _Result(""), message, common) if submits else NotRun("not_executed")
+    return _run(call, _Result(""), message, common) if submits else NotRun("not_executed", common["session"], call.code)
 
 
 def _speaks(message: dict[str, Any]) -> bool:

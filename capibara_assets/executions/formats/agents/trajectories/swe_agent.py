@@ -137,7 +137,7 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None, windows: Windo
     action = text_at(step, "action")
     kind = _not_run(step, action)
     if kind is not None:
-        yield NotRun(kind)
+        yield NotRun(kind, common["session"], action or None)
         return
     observation = text_at(step, "observation").replace("\r\n", "\n")
     timed_out = bool(_TIMED_OUT.search(observation))

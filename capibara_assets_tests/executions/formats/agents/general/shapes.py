@@ -78,6 +78,37 @@ def kimi() -> bytes:
     )
 
 
+def kimi_streamed() -> bytes:
+    """The same, with a call's arguments as they were streamed, and calls of a sub-agent within its events."""
+
+    def row(kind: str, payload: dict[str, Any], within: str = "") -> dict[str, Any]:
+        message: dict[str, Any] = {"type": kind, "payload": payload}
+        if within:
+            told = {"parent_tool_call_id": within, "subagent_type": "coder", "event": message}
+            message = {"type": "SubagentEvent", "payload": told}
+        return {"timestamp": 1782200000.5, "message": message}
+
+    def call(key: str, name: str, given: dict[str, Any], error: bool, output: str, said: str, within: str = "") -> Any:
+        text = json.dumps(given)
+        begun = {"type": "function", "id": key, "function": {"name": name, "arguments": ""}}
+        answer = {"tool_call_id": key, "return_value": {"is_error": error, "output": output, "message": said}}
+        pieces = [{"arguments_part": text[at : at + 20]} for at in range(0, len(text), 20)]
+        return [
+            row("ToolCall", begun, within),
+            *(row("ToolCallPart", piece, within) for piece in pieces),
+            row("ToolResult", answer, within),
+        ]
+
+    return jsonl(
+        {"type": "metadata", "protocol_version": "1.9"},
+        row("TurnBegin", {"user_input": "Mend it."}),
+        *call("a", "Shell", _args(FAILS), True, SAID, "Command failed with exit code: 1."),
+        *call("b", "WriteFile", _FILE, False, "", "File written.", within="z"),
+        *call("c", "Shell", _args(WELL), False, PRINTED, "Command executed successfully.", within="z"),
+        *call("d", "Shell", _args(REFUSED), True, "", "The tool call is rejected by the user."),
+    )
+
+
 def cursor() -> bytes:
     def call(key: str, tool: str, given: dict[str, Any], result: dict[str, Any]) -> list[dict[str, Any]]:
         head = {"type": "tool_call", "call_id": key, "session_id": "s-1", "timestamp_ms": 1772618400000}
@@ -371,6 +402,7 @@ def qwen_code() -> bytes:
 SHAPES: dict[str, tuple[bytes, tuple[int | None, int | None], tuple[bool | None, bool | None]]] = {
     "goose": (goose(), (None, None), (None, None)),
     "Kimi CLI": (kimi(), (1, None), (False, True)),
+    "Kimi CLI, streamed": (kimi_streamed(), (1, None), (False, True)),
     "Kimi Code": (kimi_code(), (1, None), (False, True)),
     "Cursor": (cursor(), (1, 0), (False, True)),
     "Copilot CLI": (copilot(), (1, 0), (False, True)),

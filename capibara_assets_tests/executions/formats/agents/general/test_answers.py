@@ -68,3 +68,50 @@ def _agno(given: dict[str, object], said: str) -> tuple[str, bool | None]:
     document = LogDocument(json.dumps({"session_id": "s", "messages": [asked], "tools": [told]}).encode())
     (run,) = [entry for entry in entries(document) if isinstance(entry, AgentRun)]
     return run.code, run.success
+
+
+@pytest.mark.parametrize(
+    ("text", "failed", "told"),
+    [
+        ("Error: Command failed (exit code: 2)\nno such", None, (False, 2, "no such", False)),
+        ("Error: Command timed out after 5 seconds\nhalf", None, (False, None, "half", True)),
+        ("Command terminated by signal SIGKILL.", None, (False, None, "", False)),
+        ("no output\n", None, (True, None, "", False)),
+        ("Background shell started with ID: 00C\n\nUse job_output.", None, (None, None, None, False)),
+        ("Background process started with ID: bash_1", False, (None, None, None, False)),
+    ],
+)
+def test_a_shell_tools_own_words_tell_the_end(
+    text: str, failed: bool | None, told: tuple[bool | None, int | None, str | None, bool]
+) -> None:
+    call = Call("s", "bash", {})
+    node = {"content": text} | ({} if failed is None else {"success": not failed, "exitCode": int(failed)})
+    write_answer(call, read_answer(node), runs_shell=True)
+    output = None if told[2] is None else call.output
+    assert (call.success, call.exit_code, output, call.timed_out) == told
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked", "end"),
+    [
+        ("Background shell ID: 00B", '{"shell_id": "00B"}',
+         {"content": "Status: completed\n\nno heap\nExit code 134"}),
+        ({"success": True, "output": "Process started with ID: p1", "exitCode": 0, "backgroundProcessId": "p1"},
+         {"process_id": "p1"}, {"success": True, "status": "exited", "output": "no heap", "exitCode": 134}),
+    ],
+    ids=["in words", "in fields"],
+)  # fmt: skip
+def test_a_command_that_goes_on_ended_as_a_later_call_tells(begun: object, asked: object, end: object) -> None:
+    def asks(key: str, name: str, given: object) -> dict[str, object]:
+        return {"type": "tool_call", "toolCallId": key, "name": name, "input": given}
+
+    rows = [
+        asks("c1", "bash", '{"command": "make"}'),
+        {"type": "tool_result", "tool_call_id": "c1", "content": begun},
+        asks("c2", "job_output", asked),
+        {"type": "tool_result", "tool_call_id": "c2", "content": end},
+    ]
+    (run,) = [one for one in entries(LogDocument(json.dumps(rows).encode())) if isinstance(one, AgentRun)]
+    assert (run.code, run.success, run.exit_code) == ("make", False, 134) and "no heap" in run.output
+    (run,) = [one for one in entries(LogDocument(json.dumps(rows[:2]).encode())) if isinstance(one, AgentRun)]
+    assert (run.success, run.exit_code) == (None, None)

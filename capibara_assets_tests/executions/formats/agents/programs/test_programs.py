@@ -153,6 +153,39 @@ def test_copilots_chat_is_read_from_what_the_page_shows_and_what_the_model_was_t
     assert (run.exit_code, run.duration_ms, run.task, run.session, run.model) == (3, 40, "Mend it.", "chat", "m")
 
 
+def changes(session: dict[str, Any]) -> list[dict[str, Any]]:
+    """A chat as VS Code keeps it since 2026: the session as it began, and what changed since."""
+    (request,) = session["requests"]
+    parts = request["response"]
+    began = {**request, "response": [], "result": None}
+    return [
+        {"kind": 0, "v": {**session, "requests": []}},
+        {"kind": 1, "k": ["inputState", "inputText"], "v": "Mend"},
+        {"kind": 2, "k": ["requests"], "v": [began]},
+        {"kind": 2, "k": ["requests", 0, "response"], "v": [{"kind": "thinking"}, *parts[:3]]},
+        {"kind": 2, "k": ["requests", 0, "response"], "i": 2, "v": parts[1:]},
+        {"kind": 1, "k": ["requests", 0, "result"], "v": request["result"]},
+        {"kind": 1, "k": ["requests", 7, "result"], "v": {"lost": 1}},
+        {"kind": 3, "k": ["inputState"]},
+        {"kind": 1, "k": ["customTitle"], "v": "Mending"},
+    ]
+
+
+def test_a_chat_that_is_kept_as_changes_is_read_as_the_session_that_they_leave() -> None:
+    lines = changes(COPILOT)
+    data = jsonl(*lines)
+    assert find_reader(LogDocument(data)) is copilot_chat.READER
+    assert entries(copilot_chat.READER, data) == entries(copilot_chat.READER, json.dumps(COPILOT).encode())
+    whole = LogDocument(data)
+    assert list(copilot_chat.READER.entries(whole)) == list(copilot_chat.READER.entries(whole))  # nothing is added up
+    hostile = [
+        {"kind": kind, "k": path, "v": 1}
+        for kind in (1, 2, 3)
+        for path in ([], [[]], [{}], [None], ["requests", "x"], [0], ["a"] * 5000, ["requests", 0, "response", 0])
+    ]
+    survives(copilot_chat.READER, jsonl(*lines, *hostile))
+
+
 def test_a_terminals_part_with_an_id_of_its_own_is_the_next_call_of_its_command() -> None:
     def shown(key: str, exit_code: int) -> dict[str, Any]:
         terminal = {

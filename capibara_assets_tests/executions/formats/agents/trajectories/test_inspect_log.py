@@ -191,9 +191,12 @@ def test_the_sandbox_event_states_the_exit_code_and_the_times() -> None:
     within = {name: told for name, told in tool.items() if name != "completed"} | {"events": [{"event": "info"}, ran]}
     (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[within])))
     assert (run.exit_code, run.success) == (2, False)
-    later = {**ran, "timestamp": "2025-03-01T00:00:09+00:00"}
-    (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[tool, later])))
+    earlier = {**ran, "timestamp": "2025-03-01T00:00:00+00:00"}
+    (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[tool, earlier])))
     assert (run.exit_code, run.success) == (None, None)
+    spans = [earlier | {"span_id": "s1"}, {**earlier, "result": 0, "span_id": "s2"}, tool | {"span_id": "s1"}]
+    (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=spans)))
+    assert (run.exit_code, run.success) == (2, False)
 
 
 def test_calls_that_stand_in_events_alone() -> None:
