@@ -26,6 +26,8 @@ from capibara_assets.errors import InputError
 
 _OPTIMIZER, _MODEL = "*_optim_states.pt", "*_model_states.pt"
 _OWN = ("latest", "zero_to_fp32.py", "zero_to_torch.py")
+_COMPARED = 4096  # numbers at either end of a weight that are compared with the module's copy
+_ROUNDED, _MOST_APART = 2**-6, 0.05  # of a number in bfloat16, and the share of numbers that may have moved since
 _WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth)$|\.index\.json$")
 
 
@@ -57,6 +59,13 @@ class JoinedFragments:
         whole = torch.cat([flat[begin:end] for flat, begin, end in self.parts])
         yield from of_torch(whole[: math.prod(self.shape)]).pieces()
 
+    def sample(self, count: int) -> torch.Tensor:
+        """The first and the last `count` numbers of the tensor; all twice of one that has fewer."""
+        size = math.prod(self.shape)
+        ends = _cut([flat[begin:end] for flat, begin, end in self.parts], 0, min(count, size))
+        ends += _cut([flat[begin:end] for flat, begin, end in self.parts], max(size - count, 0), size)
+        return torch.cat([flat[begin:end] for flat, begin, end in ends]) if size else torch.empty(0)
+
 
 def detect(path: Path) -> bool:
     """Whether this is a folder of DeepSpeed's with a file `latest`, or one of its tags."""
@@ -84,12 +93,18 @@ def read(path: Path) -> Content:
     module = models[0]
     tensors: dict[str, PieceSource] = {}
     for name in module["buffer_names"]:
-        if name in module["module"]:
+        if name in (module["module"] or {}):
             buffer = module["module"][name]
             tensors[name] = live(buffer.float() if buffer.is_floating_point() else buffer, name)
-    tensors |= _frozen_whole(module) if stage < 3 else _frozen_in_parts(folder, models)
+        elif stage < 3:
+            raise InputError(f"{folder} names the buffer {name}, and its module's state has none")
+    tensors |= _frozen_whole(folder, module) if stage < 3 else _frozen_in_parts(folder, models)
     tensors |= _trained_in_a_row(folder, optimizers, module) if stage < 3 else _trained_each(folder, optimizers, module)
-    ties = {name: kept for name, kept in module["shared_params"].items() if kept in tensors}
+    ties = dict(module["shared_params"])
+    if lost := [name for name, kept in ties.items() if kept not in tensors]:
+        raise InputError(f"{folder} shares {listed(lost)} with weights that it does not have")
+    if stage < 3:  # a process has nothing of them whole in stage 3
+        _require_copies(folder, tensors, module["module"])
     tensors |= _others(folder, stage, {k: v for k, v in (module["module"] or {}).items() if k not in tensors | ties})
     return Content(tensors, "model", ties=ties, files=_beside(path, folder), origin={"format": "deepspeed"})
 
@@ -127,6 +142,10 @@ def _check_files(folder: Path, optimizers: list[Any], models: list[Any]) -> None
         counts = states[0]["partition_count"]
         stage, world = int(states[0]["zero_stage"]), int(max(counts) if isinstance(counts, list) else counts)
         key = _flat_key(stage)
+        if {(str(state["partition_count"]), int(state["zero_stage"])) for state in states} != {(str(counts), stage)}:
+            raise InputError(
+                f"{folder}: its processes state other stages or numbers of parts: they are of several runs"
+            )
         complete = all(key in state for state in states) and all(
             wanted in model
             for model in models
@@ -153,9 +172,30 @@ def _flat_key(stage: int) -> str:
     return "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
 
 
-def _frozen_whole(module: Any) -> dict[str, PieceSource]:
-    fragments = module.get("frozen_param_fragments") or {}
-    return {name: live(fragments[name], name) for name in module.get("frozen_param_shapes") or {}}
+def _frozen_whole(folder: Path, module: Any) -> dict[str, PieceSource]:
+    fragments, shapes = module.get("frozen_param_fragments") or {}, module.get("frozen_param_shapes") or {}
+    for name, shape in shapes.items():
+        if name not in fragments or tuple(fragments[name].shape) != tuple(shape):
+            raise InputError(f"{folder}: the frozen {name} is not of its shape {list(shape)}: it was changed")
+    return {name: live(fragments[name], name) for name in shapes}
+
+
+def _require_copies(folder: Path, tensors: Mapping[str, PieceSource], copies: Mapping[str, Any]) -> None:
+    """Refuse weights that are not those of the module's own state, in 16 bits as they were trained with.
+
+    Compared are a few thousand numbers of each: parts of other processes, or in another order, differ in nearly all.
+    """
+    for name, source in tensors.items():
+        copy = copies.get(name)
+        if not isinstance(source, JoinedFragments) or not isinstance(copy, torch.Tensor):
+            continue
+        if tuple(copy.shape) != source.shape:
+            raise InputError(f"{folder}: {name} is {list(source.shape)}, in its module's state {list(copy.shape)}")
+        ours, theirs = source.sample(_COMPARED), copy.reshape(-1)
+        theirs = torch.cat([theirs[:_COMPARED], theirs[-_COMPARED:]]).float()
+        apart = (ours - theirs).abs() > _ROUNDED * theirs.abs() + _ROUNDED * float(theirs.abs().mean())
+        if apart.numel() and float(apart.float().mean()) > _MOST_APART:
+            raise InputError(f"{folder}: the parts of {name} are not what its module's state has: they are of others")
 
 
 def _frozen_in_parts(folder: Path, models: list[Any]) -> dict[str, PieceSource]:

@@ -26,6 +26,8 @@ _ITEMS = {
 }  # fmt: skip
 """Bytes of an element of a typed storage, where it is not one."""
 _MARK = object()
+_OF_TYPE = ("torch._tensor _rebuild_from_type_v2", "torch._tensor _rebuild_from_type")
+_Opcodes = Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]
 _LONGEST = 64  # characters of a codec's name
 
 
@@ -53,20 +55,26 @@ def stored_sizes(data: bytes) -> Iterator[tuple[str, int]]:
 
     Told from the persistent ids `("storage", type, key, location, elements)`. Raises ValueError: an id is none.
     """
-    stack: list[Any] = []
-    kept: dict[Any, Any] = {}
-    for opcode, value, _ in pickletools.genops(data):
-        name = opcode.name
-        if name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            kept[len(kept) if name == "MEMOIZE" else value] = stack[-1] if stack else None
-            continue
+    for name, _, taken in _followed(pickletools.genops(data)):
         if name == "BINPERSID":
-            match stack[-1:]:
+            match taken:
                 case [("storage", str(kind), str(key), _, int(elements))]:
                     yield key, elements * _ITEMS.get(kind.rpartition(" ")[2].removesuffix("Storage"), 1)
                 case _:
                     raise ValueError("a persistent id that names no storage")
+
+
+def _followed(opcodes: _Opcodes) -> Iterator[tuple[str, object, list[Any]]]:
+    """Each opcode's name and value, and what it takes from the stack: tuples, texts, numbers, names of classes."""
+    stack: list[Any] = []
+    kept: dict[Any, Any] = {}
+    for opcode, value, _ in opcodes:
+        name = opcode.name
+        if name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            kept[len(kept) if name == "MEMOIZE" else value] = stack[-1] if stack else None
+            continue
         parts = _taken(stack, opcode)
+        yield name, value, parts
         if name in ("BINGET", "LONG_BINGET"):
             stack.append(kept.get(value))
         elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
@@ -90,24 +98,47 @@ def _taken(stack: list[Any], opcode: pickletools.OpcodeInfo) -> list[Any]:
     return taken
 
 
-def _odd(opcodes: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -> str | None:
+def _odd(opcodes: _Opcodes) -> str | None:
     large, encodes = 0, False
     codec: str | None = None
-    for opcode, value, _ in opcodes:
-        if isinstance(value, str) and opcode.name == "GLOBAL":  # the only one of its kind that torch knows
+    for name, value, taken in _followed(opcodes):
+        if name in ("REDUCE", "NEWOBJ") and (called := _tensor_made(taken)):
+            return f"{called}, which gives as much uninitialised memory as it asks for"
+        if isinstance(value, str) and name == "GLOBAL":  # the only one of its kind that torch knows
             module, _, called = value.partition(" ")
             if called == "bytearray":
                 return "a bytearray"
-            if called.endswith("Tensor") and module.split(".")[0] == "torch":
-                return f"{module}.{called}, which gives as much uninitialised memory as it asks for"
             encodes = encodes or module == "_codecs"
         elif isinstance(value, str) and len(value) <= _LONGEST:
-            name = encodings.normalize_encoding(value).lower()
-            codec = codec or (name if name in _CODECS else None)
+            text = encodings.normalize_encoding(value).lower()
+            codec = codec or (text if text in _CODECS else None)
         elif isinstance(value, int) and value.bit_length() > 64:
             large += 1
         if encodes and codec:  # at once: a pickle that lacks its end runs up to there
             return f"text for the codec {codec}"
         if large > _MOST_LARGE:
             return f"more than {_MOST_LARGE:,} integers beyond 64 bits"
+    return None
+
+
+def _tensor_made(taken: list[Any]) -> str | None:
+    """The class of tensors that a call makes one of, or hands to what may call it.
+
+    One that only tells the type of what is made, as ZeRO's third stage has it, calls nothing.
+    """
+    called, given, *_ = *taken, None, None
+    if called in _OF_TYPE and isinstance(given, tuple) and len(given) > 1 and not isinstance(given[1], tuple):
+        given = (given[0], *given[2:])
+    return _tensor_class(called) or _tensor_class(given)
+
+
+def _tensor_class(value: Any) -> str | None:
+    """The first class of tensors in a value and the tuples within it."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, tuple):
+            pending += one
+        elif isinstance(one, str) and one.endswith("Tensor") and one.partition(" ")[0].split(".")[0] == "torch":
+            return one.replace(" ", ".")
     return None

@@ -1,5 +1,6 @@
 """Leading comments as task statements: cut from the top of a cell, cleaned, and told apart from commented-out code."""
 
+import ast
 import re
 import textwrap
 from collections.abc import Iterator
@@ -45,6 +46,12 @@ _ON_ATTEMPT = re.compile(
     r"(?:\W+\w+){0,4}|(?:attempt|try|version|v) ?\d+)\W*",
     re.IGNORECASE,
 )
+#: What an agent notes on code that it replaced.
+_ON_BEFORE = re.compile(
+    r"\W*(?:(?:was|were)[^\w\s]|(?:was|were|used to|previously|formerly|no longer|instead of|changed from)\s"
+    r"|(?:old|before):|(?:fix(?:ed|es)?|bug(?:fix)?)\b)",
+    re.IGNORECASE,
+)
 # of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
 _REMARK = re.compile(
     r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"
@@ -64,14 +71,17 @@ replace represent reshape resize retrieve return reverse round run sample save s
 send serialize set show simulate skip sort split stack standardize store subtract sum summarize swap test
 tokenize track train transform translate tune turn update upload use validate verify visualize wrap write"""
 _VERBS = frozenset(_DOES.split())
+_FINITE = """is are was were has have does did works gives needs keeps drops goes raises fails expects wants means
+yields ignores assumes"""
+_SAYS_OF = frozenset(_FINITE.split())  # what a sentence says of its subject
 # of a comment above a query: what only a remark says; whether it says something of somebody
 _ASIDE = re.compile(r"\([^()]*\)")
 _REMARKS = re.compile(
     r"^\W*(?:an?|that|this|it|its|these|those|they|there|so|but|still|now|also|and|or|not|no|only|same|try)\b|^[^\w\"'(]"
-    r"|[!:;]\s|[^\w\s.,'\"%/<>=-]$"
+    r"|[!:;]\s|[-=]>|[^\w\s.,'\"%/<>=-]$|^\W*\w+ (?:uses|wants|keeps|drops|goes|takes|means|expects|counts|ignores)\b"
     r"|\b(?:joins?|window|partition|frame|null|unions?|alias\w*|sub-?quer\w+|conditions?|division|divides?|cast|cte|bare"
     r"|numeric|columns?|defaults?|syntax|sqlite|postgres\w*|mysql|errors? (?:in|at|on)|fix\w*|instead|needs?|must"
-    r"|should|gave|gives?|got|gets|clash\w*|correlate\w*|trick|again|because|wrong\w*|correct\w*|works?|fails?|failed|returns?"
+    r"|should|gave|gives?|got|gets|clash\w*|correlate\w*|trick|again|because|gold|expected|predicted|wrong\w*|correct\w*|works?|fails?|failed|returns?"
     r"|test data|sample (?:data|rows?)|schema|demo|example|index(?:es)?|views?|triggers?|insert\w*|create\w*)\b",
     re.IGNORECASE,
 )
@@ -156,6 +166,34 @@ def without_note(code: str, language: str) -> str:
     return rest if comment is not None and _ON_ATTEMPT.fullmatch(comment.strip()) and rest.strip() else code
 
 
+def without_history(code: str, language: str) -> str:
+    """Code without comments on what stood there before (`# was >=`): who reads the code alone has not seen that."""
+    mark = _LINE.get(language, "#")
+    kept: list[str] = []
+    for line in code.split("\n"):
+        at = _comment_at(line, mark)
+        if at is None or _ON_BEFORE.match(line[at:].lstrip(mark[0])) is None:
+            kept.append(line)
+        elif line[:at].strip():
+            kept.append(line[:at].rstrip())
+    bare = "\n".join(kept)
+    if language == "python" and bare != code and _shape(bare) != _shape(code):
+        return code  # a line of a text
+    return bare
+
+
+def _shape(code: str) -> str | None:
+    tree = python_tree(code)
+    return None if tree is None else ast.dump(tree)
+
+
+def _comment_at(line: str, mark: str) -> int | None:
+    """Where a line's comment begins; None where it has none, or a text may hold the mark."""
+    at = line.find(mark)
+    closed = at >= 0 and all(line[:at].count(quote) % 2 == 0 for quote in "'\"`")
+    return at if closed and (at == 0 or line[at - 1].isspace()) else None
+
+
 def unlabelled(text: str) -> str:
     """A request without a label before it, such as `Question 3:`."""
     return _LABEL.sub("", text, count=1)
@@ -174,6 +212,8 @@ def is_task(text: str) -> bool:
     words = [word.lower() for word in _NAME.findall(text)]
     while words and words[0] in _BEFORE_VERBS:
         words.pop(0)
+    if "?" not in text and len(words) > 1 and words[1] in _SAYS_OF:  # `apply works down the columns`: `apply` is a name
+        return False
     return "?" in text or any(form in _VERBS for word in words[:1] for form in _base_forms(word))
 
 

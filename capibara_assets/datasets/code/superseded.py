@@ -15,6 +15,9 @@ _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGN
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
 _GOES_ON = re.compile(r"\W*(?:and|also|now|then|next|plus)\b", re.IGNORECASE)  # asks for more
+_CHECKS = re.compile(
+    r"\W*(?:check|verify|compare|sanity|diff|rows that differ)\w*\b", re.IGNORECASE
+)  # an answer, not asks
 _SPACES = re.compile(r"\s+")
 _RATHER_ALIKE = 0.35  # of one without words
 _MUCH_ALIKE = 0.65  # of one below words that neither ask nor remark
@@ -118,11 +121,18 @@ class TriedQuestion(NamedTuple):
 
     @property
     def former(self) -> list[Row]:
-        """The queries that ran and are not the answer, or might not be: another one showed other rows."""
+        """The queries that ran and are not the answer, or might not be.
+
+        Another one showed other rows, or has a remark above it that says why the one before was not right.
+        """
         ran, answer = [row for row in self.queries if row["outcome"] == "ok"], self.answer
         if answer is None:
             return ran
-        return [row for row in ran if _query(row)[1] != _query(answer)[1] and _rows(row) != _rows(answer)]
+        others = [row for row in ran if _query(row)[1] != _query(answer)[1]]
+        remark, _ = _query(answer)
+        if remark and not _same_question(self.question, unlabelled(remark)):
+            return others
+        return [row for row in others if _rows(row) != _rows(answer)]
 
 
 def asked(session: Sequence[Row]) -> list[TriedQuestion]:
@@ -142,7 +152,7 @@ def asked(session: Sequence[Row]) -> list[TriedQuestion]:
 
     for row in session:
         comment, query = _query(row)
-        if row["language"] != "sql" or row["task"] or not _QUERY.match(query):
+        if row["language"] != "sql" or row["task"] or not _QUERY.match(query) or _CHECKS.match(comment):
             continue
         told = unlabelled(comment)
         if asks_for(told, query, "sql"):

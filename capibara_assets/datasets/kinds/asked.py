@@ -22,6 +22,11 @@ _SPECIAL = {
     "__str__": re.compile(r"\bprint|\bshow|\bdisplay|\btext\b|\bstring|\bstr\(|\bf['\"]|\bformat", re.IGNORECASE),
 }
 
+_TIME_FORMS = re.compile(r"strftime\(\s*[\"']([^\"']+)")
+_TELLS_SEVERAL = re.compile(
+    r"\b(?:returns?|pairs?|tuples?|triples?)\b|->|>>>|\([^()\n]*,[^()\n]*\)\s*(?:of|with|for|:|\.|$)", re.IGNORECASE
+)
+
 _Written = ast.Constant | ast.Dict | ast.List | ast.Set | ast.Tuple
 
 
@@ -134,6 +139,22 @@ def _judges(node: ast.AST) -> bool:
 def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:
     """Texts in both an answer and its test, but not in the prompt: only the test reveals them."""
     return {text for text in _texts(answer, language) & _texts(test, language) if text not in prompt}
+
+
+def has_untold_form(answer: str, prompt: str) -> bool:
+    """Whether Python code gives something in a form that its prompt does not tell: several values, a written time."""
+    tree = python_source.parse(answer)
+    if tree is None:
+        return False
+    if any(form not in prompt for form in _TIME_FORMS.findall(answer)):
+        return True
+    several = any(
+        isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple) and len(inner.value.elts) > 1
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in prompt
+        for inner in walk(node)
+    )
+    return several and _TELLS_SEVERAL.search(prompt) is None
 
 
 def _texts(code: str, language: str) -> set[str]:

@@ -22,11 +22,18 @@ TOO_LITTLE = "what the comment or heading above its code asks for is hardly anyt
 BEYOND = "its answer does more than the comment or heading above it says"
 MEMBERS = "its answer reads members of its arguments that its prompt does not tell"
 INSIDE = "what stands above its code speaks of names inside it"
+LIMITS = "its answer compares with numbers that neither its prompt nor its test tells"
 CHOSEN = "its answer is made of texts, numbers or keys that its author chose and its prompt does not tell"
 
 _MOST_CHOSEN = 1  # texts, numbers and keys that a reader may guess, such as a limit of rows
 _STEM = 4  # letters by which forms of a word are known
 _SHORT = 3
+_FEWEST_CHOSEN = 20
+# codes of characters and answers, parts of a circle, of time and of memory
+_USUAL = frozenset((
+    *(20, 24, 25, 26, 28, 29, 30, 31, 32, 36, 45, 48, 50, 57, 60, 64, 65, 90, 97, 100, 122, 127, 128, 180, 200, 255),
+    *(256, 300, 360, 365, 366, 400, 401, 403, 404, 429, 500, 512, 1000, 1024, 3600, 86400, 10_000, 1_000_000),
+))  # fmt: skip
 _TELLING = re.compile(r"[^\W\d].*[/\d]|[\d/].*[^\W\d]|.{13}", re.DOTALL)  # a path, an id, a sentence: not to be guessed
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _STEP = re.compile(r"^#+\s*(?P<text>\S.*)$")
@@ -144,6 +151,26 @@ def why_chosen(answer: str, prompt: str) -> str | None:
     """Why only its author could have written untested Python code; None if others could."""
     own = chosen(answer, prompt)
     return CHOSEN if len(own) > _MOST_CHOSEN or any(map(_TELLING.search, own)) else None
+
+
+def why_limits(answer: str, told: str) -> str | None:
+    """Why only its author could have written Python code that compares with numbers; None if others could.
+
+    Args:
+        told: the prompt and the test.
+    """
+    tree = python_source.parse(answer)
+    compared = (node for node in walk(tree) if isinstance(node, ast.Compare)) if tree is not None else ()
+    numbers = {
+        part.value
+        for node in compared
+        for part in (node.left, *node.comparators)
+        if isinstance(part, ast.Constant) and isinstance(part.value, int | float)
+    }
+    said = set(re.findall(r"\d+(?:\.\d+)?", told))
+    return (
+        LIMITS if any(one >= _FEWEST_CHOSEN and one not in _USUAL and str(one) not in said for one in numbers) else None
+    )
 
 
 def why_inside(task: str, answer: str, signature: str) -> str | None:

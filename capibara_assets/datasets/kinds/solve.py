@@ -15,14 +15,14 @@ from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.comments import asks_for, is_statement, is_task, without_note
+from capibara_assets.datasets.code.comments import asks_for, is_statement, is_task, without_history, without_note
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, definitions, needed, statements
 from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.code.superseded import asked
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
+from capibara_assets.datasets.kinds.asked import has_untold_form, only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.files_needed import UNWRITTEN, unwritten_files
@@ -42,6 +42,7 @@ from capibara_assets.datasets.kinds.scope import (
     why_beyond_by_names,
     why_chosen,
     why_inside,
+    why_limits,
     why_members,
     within_task,
 )
@@ -135,7 +136,8 @@ def _candidate(
     evidence: Evidence, row: Row, anatomy: Anatomy, statement: _Statement, recipe: DatasetRecipe
 ) -> ExampleCandidate:
     rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
-    statement = replace(statement, answer=without_note(statement.answer, row["language"]))
+    bare = without_history(without_note(statement.answer, row["language"]), row["language"])
+    statement = replace(statement, answer=bare)
     told = "\n".join([statement.text, statement.signature, *statement.tests])
     codes = [(statement.answer, row["language"])]
     around = surroundings(evidence, row["execution_id"], codes, told, recipe)
@@ -165,6 +167,7 @@ def _candidate(
         or _unsaid(statement, asked, own, row["language"], recipe.fewest_steps)
         or (why_inside(statement.text, asked.answer, statement.signature) if statement.documented else None)
         or (why_members(asked.answer, asked.prompt) if row["language"] == "python" else None)
+        or (why_limits(asked.answer, f"{asked.prompt}\n{test}") if row["language"] == "python" else None)
         or (UNWRITTEN if unwritten_files(statement.text, asked.answer) else None)
         or _brief(statement.text, asked.prompt, row["language"])
     )
@@ -256,7 +259,12 @@ def _asked(
     answer = without_unasked(whole, told, test, language)
     judged, lacking = shown_test(test, language), None
     tests = statement.tests or _examples(statement, answer, test, language, context, most)
-    if judged and (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
+    by_test = judged and (
+        only_tested(answer, told, judged, language)
+        or _named_by_test(answer, told, test, language)
+        or (language == "python" and has_untold_form(answer, told))
+    )
+    if by_test:
         tests, lacking = (judged,), TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None
     return _Asked(prompt(tests, unnamed_libraries(answer, prompt(tests), language)), answer, lacking)
 
@@ -373,7 +381,8 @@ def _statement(
 def _of_comment(text: str, anatomy: Anatomy, language: str) -> _Statement:
     scoped = language in ("python", "sql", *JAVASCRIPT)
     answer = within_task(text, anatomy.body, language) if scoped else anatomy.body
-    if anatomy.signature and _names_it(names_as_code(text), anatomy.signature, anatomy.tests):
+    named = anatomy.signature and _names_it(names_as_code(text), anatomy.signature, anatomy.tests)
+    if named or (anatomy.signature and anatomy.tests and answer == anatomy.body):
         answer = anatomy.definitions  # what is called below it only shows what it gives
     return _Statement(answer, text, anatomy.signature, (), (), _WEAKER, told=True)
 
@@ -411,7 +420,7 @@ def _later_tests(
         if own.keys() & definitions(row["code"], row["language"]).keys():
             continue  # it tests its own
         pieces = needs(later)
-        if any(piece.row is session[position] for piece in pieces):
+        if any(piece.row is session[position] and _DOES.search(piece.text) for piece in pieces):
             between = [piece for piece in pieces if places[piece.row["execution_id"]] > position]
             told += [(piece.text, piece.row) for piece in between]
             told.append((row["code"].strip("\n"), row))

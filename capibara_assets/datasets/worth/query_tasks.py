@@ -18,7 +18,13 @@ ROLLING = "its task asks for whole months or years of the calendar, and its quer
 CODED = "its query compares a code with a number, of which nothing tells what it means"
 UNNAMED = "its query groups by the number of a row, and shows no name of it"
 OTHER_END = "its query looks for the other end of the order than its task names"
+UNTOLD_KEY = "its query reads keys of JSON that its prompt does not tell"
+NOT_DISTINCT = "its task asks for different ones, and its query counts each as often as it occurs"
 
+_JSON_KEYS = re.compile(r"'\$((?:\.\w+|\[[\d#-]+\])+)'")
+_DIFFERENT = re.compile(
+    r"\b(?:how many|number of|counts?(?: of)?(?: the)?) (?:different|distinct|unique)\b", re.IGNORECASE
+)
 _LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
 _MOST = re.compile(r"\b(oldest|largest|highest|most|greatest|maximum|longest|heaviest|biggest)\b", re.IGNORECASE)
 _CALENDAR = re.compile(r"\bcalendar (?:week|month|quarter|year)", re.IGNORECASE)
@@ -59,6 +65,8 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
         return CHECK
     if _counts_back(candidate):
         return ROLLING
+    if candidate.kind != "repair" and _reads_untold_keys(candidate):
+        return UNTOLD_KEY
     if _TOP.search(given) and not _CUTS.search(candidate.answer):
         return UNCUT
     tree = last_select(candidate.answer)
@@ -69,6 +77,8 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
     if candidate.kind != "repair" and tree.args.get("limit") and not tree.args.get("order"):
         return ANY_ROWS
     schema, task = section(candidate.prompt, SCHEMA), stated(candidate.prompt)
+    if candidate.kind != "repair" and _DIFFERENT.search(task) and _counts_twice(tree):
+        return NOT_DISTINCT
     if candidate.kind != "repair" and _compares_codes(tree, task):
         return CODED
     if candidate.kind != "repair" and _names_nothing(tree, schema) and not _ROW_NUMBER.search(task):
@@ -78,6 +88,18 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
         if name and re.search(_DATE_TYPE.format(name=name), schema, re.IGNORECASE):
             return AVERAGED_DATE
     return OTHER_END if _looks_at_other_end(tree, task) else None
+
+
+def _reads_untold_keys(candidate: ExampleCandidate) -> bool:
+    keys = {key for path in _JSON_KEYS.findall(candidate.answer) for key in re.findall(r"[^\W\d]\w*", path)}
+    return any(re.search(rf"\b{key}\b", candidate.prompt, re.IGNORECASE) is None for key in keys)
+
+
+def _counts_twice(tree: exp.Select) -> bool:
+    """Whether the one query that there is counts values, with each of them as often as it occurs."""
+    counts = [node for node in tree.find_all(exp.Count) if isinstance(node.this, exp.Column)]
+    others = next(tree.find_all(exp.Distinct, exp.Subquery, exp.Union), None)
+    return bool(counts) and others is None and len(list(tree.find_all(exp.Select))) == 1
 
 
 def _counts_back(candidate: ExampleCandidate) -> bool:

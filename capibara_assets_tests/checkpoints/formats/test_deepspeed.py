@@ -124,7 +124,7 @@ def zero2(folder: Path, **changes: Any) -> Path:
     """Two processes' parts of one group: a weight of 3 and one of 4 numbers, and one of padding."""
     row = torch.arange(8.0)
     model: dict[str, Any] = {
-        "module": {"w": torch.zeros(3), "v": torch.zeros(2, 2)},
+        "module": {"w": row[:3].half(), "v": row[3:7].reshape(2, 2).half()},
         "buffer_names": [],
         "param_shapes": [{"w": torch.Size([3]), "v": torch.Size([2, 2])}],
         "shared_params": {},
@@ -145,7 +145,8 @@ def test_weights_that_lie_across_two_processes_are_joined(tmp_path: Path) -> Non
     content = deepspeed.read(zero2(tmp_path / "a"))
     state = pytorch.state_of(content)
     assert same(dict(state), {"w": torch.tensor([0.0, 1, 2]), "v": torch.tensor([[3.0, 4], [5, 6]])})
-    padded = {"optimizer": {"param_alignment_paddings": [[1, 0]]}}
+    copy = {"w": torch.arange(3.0), "v": torch.arange(4.0, 8.0).reshape(2, 2)}
+    padded = {"optimizer": {"param_alignment_paddings": [[1, 0]]}, "model": {"module": copy}}
     assert pytorch.state_of(deepspeed.read(zero2(tmp_path / "b", **padded)))["v"].tolist() == [[4, 5], [6, 7]]
 
 
@@ -175,6 +176,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "other entries": ({"optimizer": {"zero_stage": 3}}, "is no checkpoint of ZeRO that is known here"),
     "too few": ({"optimizer": {"partition_count": [3]}}, r"has 2 of 3 \*_optim_states.pt"),
     "foreign class": ({"model": {"args": Foreign()}}, r"model_states.pt holds objects of .*test_deepspeed.Foreign"),
+    "another's part": (
+        {"optimizer": {"single_partition_of_fp32_groups": [torch.arange(4.0)]}},
+        "the parts of v are not what its module's state has",
+    ),
+    "another order": (
+        {"model": {"param_shapes": [{"v": torch.Size([2, 2]), "w": torch.Size([3])}]}},
+        "the parts of v are not what its module's state has",
+    ),
+    "another shape": (
+        {"model": {"param_shapes": [{"w": torch.Size([3]), "v": torch.Size([4])}]}},
+        r"v is \[4\], in its module's state \[2, 2\]",
+    ),
+    "frozen of another shape": (
+        {"model": {"frozen_param_shapes": {"f": torch.Size([4])}, "frozen_param_fragments": {"f": torch.ones(3)}}},
+        r"the frozen f is not of its shape \[4\]",
+    ),
+    "shared with nothing": ({"model": {"shared_params": {"head": "nowhere"}}}, "shares head with weights that it does"),
+    "no such buffer": ({"model": {"buffer_names": ["rope"]}}, "names the buffer rope, and its module's state has none"),
     "odd entry": ({"model": {"module": {"_extra_state": "text"}}}, "neither weights nor buffers: _extra_state"),
 }
 
@@ -183,6 +202,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_does_not_add_up_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         deepspeed.read(zero2(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("states", [{"zero_stage": 1}, {"partition_count": [3]}])
+def test_parts_of_several_runs_are_refused(tmp_path: Path, states: dict[str, Any]) -> None:
+    file = zero2(tmp_path) / "tag/zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    held = torch.load(file)
+    held["optimizer_state_dict"] |= states
+    torch.save(held, file)
+    with pytest.raises(InputError, match="its processes state other stages or numbers of parts"):
+        deepspeed.read(tmp_path)
 
 
 @pytest.mark.parametrize(

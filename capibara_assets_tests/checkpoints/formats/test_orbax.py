@@ -311,7 +311,9 @@ def test_an_array_that_the_metadata_does_not_name_is_not_lost(tmp_path: Path, oc
 
 @pytest.mark.parametrize("zarr3", [False, True])
 def test_no_head_of_an_array_leaves_out_what_was_written(tmp_path: Path, zarr3: bool):
-    save(ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=zarr3), tmp_path / "out", {"w": jax.numpy.ones((64, 48))})
+    save(
+        ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=zarr3), tmp_path / "out", {"w": jax.numpy.ones((64, 48))}
+    )
     file = tmp_path / "out/w" / ("zarr.json" if zarr3 else ".zarray")
     whole = file.read_text().rstrip()
     assert orbax.read(tmp_path / "out").tensors["w"].shape == (64, 48)

@@ -36,6 +36,10 @@ HOSTILE = {
         "the codec punycode",
     ),
     "uninitialised memory": (entry(b"ctorch\nTensor\nM\xe8\x03\x85R"), "uninitialised memory"),
+    "uninitialised memory by a type": (
+        entry(b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch\nTensor\nctorch\nTensor\nM\xe8\x03\x85}tR"),
+        "uninitialised memory",
+    ),
     "uninitialised memory of a type": (entry(b"ctorch\nFloatTensor\nM\xe8\x03\x85R"), "uninitialised memory"),
     "integers of one hash": (
         entry(b"}(" + b"".join(integer(k * HASH) + b"K\x01" for k in range(1, 1200)) + b"u"),
@@ -58,6 +62,14 @@ def before_1_6(pickled: bytes) -> bytes:
     torch.save({"a": 1}, file, _use_new_zipfile_serialization=False)
     head, _, _ = file.getvalue().partition(b"}q\x00X\x01\x00\x00\x00aq\x01K\x01s.")
     return head.removesuffix(b"\x80\x02") + pickled + b"\x80\x02]q\x00."
+
+
+def test_a_tensor_that_tells_its_type_is_read(tmp_path: Path) -> None:
+    tensor = torch.arange(3.0)
+    tensor.ds_id = 1  # type: ignore[attr-defined]  # as ZeRO's third stage marks its parameters
+    torch.save({"w": tensor}, tmp_path / "x.pt")
+    assert b"_rebuild_from_type_v2" in (tmp_path / "x.pt").read_bytes()
+    assert bytes(next(iter(read(tmp_path / "x.pt").tensors["w"].pieces()))) == tensor.numpy().tobytes()
 
 
 @pytest.mark.parametrize("wrap", [archive, before_1_6])
