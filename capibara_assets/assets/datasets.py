@@ -50,7 +50,7 @@ def example_groups(
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="35",
+    code_version="36",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(

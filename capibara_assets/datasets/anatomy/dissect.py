@@ -4,7 +4,7 @@ Each part is a piece of the recorded code: the code without its statement and it
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -90,14 +90,20 @@ def first_words(attempts: Iterable[Row], code: str, language: str) -> str | None
     answered by a `solve(lines)`.
     """
     own = dissect(code, language)
-    for row in attempts if own.signature else ():
+    for row, attempt in attempts_at(own, attempts, language):
+        words = row["task"] or attempt.statement
+        if words and (_names(words, own.signature) or _alike(attempt, own)):
+            return words.strip()
+    return None
+
+
+def attempts_at(own: Anatomy, rows: Iterable[Row], language: str) -> Iterator[tuple[Row, Anatomy]]:
+    """The executions that define what a cell defines, each with its parts."""
+    for row in rows if own.signature else ():
         if row["language"] == language:
             attempt = dissect(row["code"], language)
-            same = set(own.signature.split("\n")) <= set(attempt.signature.split("\n"))
-            words = row["task"] or attempt.statement
-            if same and words and (_names(words, own.signature) or _alike(attempt, own)):
-                return words.strip()
-    return None
+            if set(own.signature.split("\n")) <= set(attempt.signature.split("\n")):
+                yield row, attempt
 
 
 def _names(words: str, signature: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.effort import is_call
 from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.sessions import Row, definitions
@@ -34,6 +35,7 @@ _EXPECTED = re.compile(r"\bexpected:? (\S+)", re.IGNORECASE)
 _SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")
 _ALL_FALSE = re.compile(r"(?:\W*\b(?:np\.)?(?:False_?|false)\b\W*){2,}")
 _FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
+_ARROW = re.compile(r"^-+> (\d+) ", re.MULTILINE)  # at a line of the cell in a traceback
 #: A number behind it decides by chance: none can be told from another.
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _SETS_TEXT = re.compile(r"(?:this\.|self\.)?\w+ = (?:'[^'\n]*'|\"[^\"\n]*\");?")
@@ -92,7 +94,8 @@ def observed(solved: Observable, edits: Sequence[RepairEdit], ends: Ends, most: 
     failing = [
         (edit, end)
         for edit, end in zip(edits, ends[1:], strict=True)
-        if end is not None and _fails(solved, end, ends[0]) and not _is_foreign(edit, end)
+        if end is not None and _fails(solved, end, ends[0])
+        if not (_is_foreign(edit, end) or _fails_above(solved, edit, end))
     ]
     taken: list[RepairEdit] = []
     for fresh in (True, False):
@@ -115,6 +118,16 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
     if not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
         return False
     return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
+
+
+def _fails_above(solved: Observable, edit: RepairEdit, end: End) -> bool:
+    """Whether a cell failed above the statement that was changed: by what an earlier run left, such as a file."""
+    lines = [int(number) for number in _ARROW.findall(end.traceback)]
+    tree = python_source.parse(solved.row["code"]) if solved.row["language"] == "python" else None
+    if tree is None or not lines or end.cell != len(solved.before):
+        return False
+    at = _line(solved.row["code"], edit) + 1
+    return max(lines) < next((n.lineno for n in tree.body if n.lineno <= at <= (n.end_lineno or at)), 0)
 
 
 def _shows_its_failure(shown: str) -> bool:

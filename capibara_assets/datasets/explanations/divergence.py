@@ -176,7 +176,10 @@ def _where(run: Sequence[_Seen], step: Step) -> str:
     call = ""
     if inner:
         _, function, arguments = run[inner[-1]].event
-        call, run = f"in the inner call `{function}({', '.join(map(str, arguments.values()))})`, ", run[inner[-1] :]
+        call, run = (
+            f"in the inner call `{function}({', '.join(str(value) for _, value in arguments)})`, ",
+            run[inner[-1] :],
+        )
     for seen in reversed(run):
         around = seen.event[0] == "turned" and seen.step is not None and seen.step.holds(_place(step))
         if around and seen.event[1] not in values:

@@ -143,10 +143,10 @@ class _Walk:
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    def called(self, function: str, arguments: Mapping[str, str | None]) -> None:
-        if len(self.known) > _MOST_DEPTH or any(value is None or _unreadable(value) for value in arguments.values()):
+    def called(self, function: str, arguments: Sequence[tuple[str, str | None]]) -> None:
+        if len(self.known) > _MOST_DEPTH or any(value is None or _unreadable(value) for _, value in arguments):
             raise Untold
-        head = _Line([f"It calls `{function}({', '.join(str(value) for value in arguments.values())})`:"])
+        head = _Line([f"It calls `{function}({', '.join(str(value) for _, value in arguments)})`:"])
         block = self.blocks[-1]
         (block.head.below if block.head is not None else block.lines).append(head)
         self.blocks.append(_Block(head.below))

@@ -141,10 +141,10 @@ def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:
     return {text for text in _texts(answer, language) & _texts(test, language) if text not in prompt}
 
 
-def has_untold_form(answer: str, prompt: str) -> bool:
-    """Whether Python code gives something in a form that its prompt does not tell: several values, a written time."""
+def has_untold_form(answer: str, prompt: str, test: str) -> bool:
+    """Whether Python code gives a form that its test alone tells, not its prompt: several values, a written time."""
     tree = python_source.parse(answer)
-    if tree is None:
+    if tree is None or not any(isinstance(node, ast.FunctionDef) and node.name in test for node in tree.body):
         return False
     if any(form not in prompt for form in _TIME_FORMS.findall(answer)):
         return True

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect, first_words
+from capibara_assets.datasets.anatomy.dissect import Anatomy, attempts_at, dissect, first_words
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code import python_source
@@ -262,7 +262,7 @@ def _asked(
     by_test = judged and (
         only_tested(answer, told, judged, language)
         or _named_by_test(answer, told, test, language)
-        or (language == "python" and has_untold_form(answer, told))
+        or (language == "python" and has_untold_form(answer, told, judged))
     )
     if by_test:
         tests, lacking = (judged,), TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None
@@ -361,7 +361,7 @@ def _statement(
     if words is not None and (anatomy.statement is None or row["language"] in JAVASCRIPT):
         # the last attempt has none, or a comment that may only note what was wrong before it
         return _Statement(anatomy.definitions, words, anatomy.signature, (), (), 1.0, documented=True)
-    if anatomy.statement is not None:
+    if anatomy.statement is not None and not _notes_on_attempt(session[:position], anatomy, row["language"]):
         if anatomy.documented:
             return _Statement(anatomy.definitions, anatomy.statement, anatomy.signature, (), (), 1.0, documented=True)
         return _of_comment(anatomy.statement, anatomy, row["language"])
@@ -376,6 +376,13 @@ def _statement(
             tests = tuple(dict.fromkeys(text for text, _ in later))
             return _Statement(anatomy.body, "", "", tests, tuple(cell for _, cell in later), _WEAKER)
     return None
+
+
+def _notes_on_attempt(before: Sequence[Row], anatomy: Anatomy, language: str) -> bool:
+    """Whether a comment in JavaScript, which asks for nothing, stands above another attempt at what failed before."""
+    if language not in JAVASCRIPT or is_task(anatomy.statement or ""):
+        return False
+    return any(row["outcome"] != "ok" for row, _ in attempts_at(anatomy, before, language))
 
 
 def _of_comment(text: str, anatomy: Anatomy, language: str) -> _Statement:

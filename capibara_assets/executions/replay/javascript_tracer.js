@@ -97,7 +97,7 @@ var __capibara = (() => {
         if (call !== null) {
           const outer = frame;
           let result = null, raised = null;
-          if (followed) note('called', name, given(names, values));
+          if (followed) note('called', name, Object.entries(given(names, values)));
           frame = followed ? { known: given(names, values), operands: {} } : null;
           try {
             const found = plain.apply(this, values);

@@ -6,8 +6,8 @@ shown.
 
 An event of a call is a list: `ran` (place, operands, name -> value of what changed), `tested` (place, operands, truth),
 `looped` (place, operands, iterable), `turned` (place, targets), `returned` (place, operands, value), `raising`,
-`jumped`, `caught` (place), `called` (function, arguments), `ended` (result, exception, operands of the step that
-raised). Operands are place -> value of the parts that were evaluated.
+`jumped`, `caught` (place), `called` (function, [name, value] of each argument), `ended` (result, exception, operands of
+the step that raised). Operands are place -> value of the parts that were evaluated.
 """
 
 import ast
@@ -290,7 +290,7 @@ def _inside(function: Function, positional: tuple[Any, ...], named: Json, steps:
             cell.here.frames = frames
         return
     arguments, raised = _arguments(function, positional, named), None
-    _note("called", function.__qualname__, arguments)
+    _note("called", function.__qualname__, [[name, text] for name, text in arguments.items()])  # in their order
     cell.here.frames.append(Frame(dict(arguments)))
     try:
         yield result

@@ -24,7 +24,7 @@ from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached traces; raise it when a trace may hold something else.
-TRACES_VERSION = 6
+TRACES_VERSION = 7
 FILE = "traces.sqlite"
 
 Trace = dict[str, Any]  # of one cell, as `python_tracer.run` and `javascript_tracer.js` note it

@@ -167,3 +167,18 @@ def test_each_version_that_a_later_check_refuted_is() -> None:
         cells.append(run(f"c{n}", check.format(n), minute=2 * n + 1, language="javascript", **ended))
     [session] = sessions(frame(cells)).values()
     assert refuted(session) == {"v0", "v1"}
+
+
+def test_a_query_below_a_remark_takes_the_place_of_one_that_shows_the_same() -> None:
+    sql = {"language": "sql", "domains": ["sql"]}
+    shown = WHOLE[1]
+    cells = [
+        run("a", PAID, result_text=shown, **sql),
+        run("check", f"-- check against gold: rows that differ\nWITH p AS ({BETTER}) SELECT * FROM p EXCEPT SELECT 1",
+            minute=1, result_text=shown, **sql),
+        run("b", f"-- the rest is dropped -> 1.0 *\n{BETTER}", minute=2, result_text=shown, **sql),
+    ]  # fmt: skip
+    [session] = sessions(frame(cells)).values()
+    (one,) = asked(session)
+    assert one.answer is not None and one.answer["execution_id"] == "b"
+    assert asked_otherwise(session) == {"a"}

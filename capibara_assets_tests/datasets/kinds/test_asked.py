@@ -2,7 +2,8 @@
 
 from capibara_assets.datasets.code.python_source import Places
 from capibara_assets.datasets.kinds import solve
-from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
+from capibara_assets.datasets.kinds.asked import has_untold_form, only_tested, shown_test, with_imports, without_unasked
+from capibara_assets.datasets.kinds.prompts import SESSION, TESTS, section
 from capibara_assets.datasets.kinds.solve import BRIEF, PARTS, UNMADE
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets_tests.datasets.conftest import evidence_of, run
@@ -338,3 +339,44 @@ def test_what_is_cut_leaves_no_gap() -> None:
     code = f"def asked(x):\n    return x\n\n\n\n{CHECK}\n\n\n\ndef other(x):\n    return asked(x)"
     cut = without_unasked(code, "Write asked(x) and other(x).", "", "python")
     assert "check" not in cut and "\n\n\n\n" not in cut and "def other" in cut
+
+
+def test_a_form_that_the_test_alone_tells_is_shown_by_it() -> None:
+    step = "def step(xs):\n    return max(xs), min(xs)"
+    assert has_untold_form(step, "def step(xs)\nA step.", "hi, lo = step([1])")
+    assert not has_untold_form(step, "def step(xs)\nReturns the largest and the smallest.", "hi, lo = step([1])")
+    assert not has_untold_form(step, "def step(xs)\nA step.", "assert other() == 1")
+    naps = "def naps(day):\n    return day.strftime('%H:%M')"
+    assert has_untold_form(naps, "def naps(day)\nReturn the start.", "assert naps(d) == '09:30'")
+    assert not has_untold_form(naps, "def naps(day)\nReturn the start as %H:%M.", "assert naps(d) == '09:30'")
+
+
+DATA = (
+    'rows = [3, 1]\ndef least(xs):\n    """The least of some numbers."""\n    return max(xs)\nassert least(rows) == 1'
+)
+LEAST = 'def least(xs):\n    """The least of some numbers."""\n    return min(xs)\n'
+
+
+def test_the_data_of_a_failed_attempt_stand_in_the_session_where_a_shown_test_reads_them(recipe: DatasetRecipe) -> None:
+    failed = {"outcome": "error", "error_name": "AssertionError", "error_value": "", "traceback": "----> 5 assert"}
+    cells = [run("a", DATA, **failed), run("b", LEAST + "assert least(rows) == 1\nassert least([2]) == 2", minute=1)]
+    (made,) = [one for one in solve.candidates(evidence_of(cells), recipe) if "b" in one.execution_ids]
+    assert section(made.prompt, TESTS) == "" or section(made.prompt, SESSION) == "rows = [3, 1]"
+    assert "max" not in made.prompt
+
+
+def test_a_later_cell_that_needs_an_import_alone_is_no_test_of_it(recipe: DatasetRecipe) -> None:
+    marked = "import math\n# Mark the late rows.\nrows = [math.floor(x) for x in (1.5, 2.5)]\nrows"
+    again = "rows = [math.ceil(x) for x in (1.5, 2.5)]\nassert rows == [2, 3]"
+    cells = [run("a", marked, domains=["python"]), run("b", again, minute=1, domains=["python"])]
+    made = [one for one in solve.candidates(evidence_of(cells), recipe) if one.execution_ids[0] == "a"]
+    assert all("ceil" not in (one.test or "") and "b" not in one.execution_ids for one in made)
+
+
+def test_a_call_that_only_shows_what_tests_judge_is_no_part_of_the_answer(recipe: DatasetRecipe) -> None:
+    cell = (
+        "# Turn errors into problem documents: anything else is 500.\ndef problem(exc):\n    return 500, str(exc)\n"
+        "assert problem(ValueError('x')) == (500, 'x')\nproblem(KeyError('y'))"
+    )
+    (made,) = solve.candidates(evidence_of([run("a", cell, domains=["python"])]), recipe)
+    assert made.answer == "def problem(exc):\n    return 500, str(exc)"

@@ -8,6 +8,7 @@ from capibara_assets.datasets.kinds.scope import (
     BEYOND,
     CHOSEN,
     INSIDE,
+    LIMITS,
     MEMBERS,
     TOO_LITTLE,
     unasked,
@@ -15,6 +16,7 @@ from capibara_assets.datasets.kinds.scope import (
     why_beyond_by_names,
     why_chosen,
     why_inside,
+    why_limits,
     why_members,
     within_task,
 )
@@ -184,3 +186,17 @@ def test_members_of_what_is_handed_over_are_told(answer: str, prompt: str, why: 
 def test_a_remark_that_reckons_with_names_of_the_inside(task: str, signature: str, why: str | None) -> None:
     answer = 'const minutes = (t) => t.split(":").map(Number).reduce((h, m) => h * 60 + m);'
     assert why_inside(task, answer, signature) == why
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "why"),
+    [
+        ("def f(d):\n    return 1 <= len(d) <= 40", "Problems of a user. f({'age': 7})", LIMITS),
+        ("def f(d):\n    return len(d) <= 40", "Names have at most 40 letters.", None),
+        ("def f(n):\n    return n % 12 == 0 or n > 255", "Write f.", None),  # which anybody may write
+        ("def f(n):\n    return n * 40", "Write f.", None),
+        ("not python (", "Write f.", None),
+    ],
+)
+def test_numbers_that_only_the_author_compares_with(answer: str, told: str, why: str | None) -> None:
+    assert why_limits(answer, told) == why

@@ -20,7 +20,7 @@ from capibara_assets.datasets.worth.query_sense import (
     groups_by_name,
     says_nothing,
 )
-from capibara_assets.datasets.worth.query_tasks import ROLLING, mismatched
+from capibara_assets.datasets.worth.query_tasks import NOT_DISTINCT, ROLLING, UNTOLD_KEY, mismatched
 from capibara_assets.datasets.worth.worth import unworthy
 
 SHOPS = "shops(id INT, name TEXT, town TEXT)\nsales(id INT, shop_id INT, amount INT, day TEXT)"
@@ -353,3 +353,18 @@ def test_a_diagnosis_names_no_table_that_nothing_shows() -> None:
         for prompt in (bare, shown)
     ]
     assert found == [UNSEEN, None]
+
+
+@pytest.mark.parametrize(
+    ("task", "query", "why"),
+    [
+        ("How many shops carry each tag?", "SELECT j.value FROM shops, json_each(town, '$.tags') j", UNTOLD_KEY),
+        ("How many have each of their `labels`?", "SELECT j.value FROM shops, json_each(town, '$.labels') j", None),
+        ("How many different towns per name?", "SELECT name, COUNT(town) FROM shops GROUP BY name", NOT_DISTINCT),
+        ("How many different towns per name?", "SELECT name, COUNT(DISTINCT town) FROM shops GROUP BY name", None),
+        ("How does the number of shops vary across different towns?",
+         "SELECT town, COUNT(id) FROM shops GROUP BY town", None),
+    ],
+)  # fmt: skip
+def test_what_a_query_reads_and_counts_is_what_its_task_tells(task: str, query: str, why: str | None) -> None:
+    assert mismatched(ExampleCandidate("solve", "sql", asked(task), query, ("e",), "", 0.0, 1.0)) == why

@@ -81,7 +81,7 @@ def test_a_call_has_its_steps_with_the_values_of_their_parts(traces: list[list[A
     assert told(call)[:4] == [
         ["ran", {"5:11:5:12": "9"}, {"half": "4"}],
         ["tested", {"6:7:6:11": "4"}, True],
-        ["called", "weigh", {"n": "4", "seen": "None"}],
+        ["called", "weigh", [["n", "4"], ["seen", "None"]]],
         ["ran", {"5:11:5:12": "4"}, {"half": "2"}],
     ]
     assert told(call)[-2:] == [
