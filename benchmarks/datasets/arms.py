@@ -12,11 +12,12 @@ import polars as pl
 from benchmarks.datasets.stages import ASSETS, Place, materialize_all
 from benchmarks.training.inputs import MAX_LENGTH, NANO, make_request
 from capibara_assets.datasets.examples import Evidence
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.datasets.tokens.tokenising import encode_examples
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
-from capibara_assets.modeling.losses import collate, length_sorted, token_nll
+from capibara_assets.modeling.losses import collate, token_nll
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.loop.train import train_voter
 
@@ -145,7 +146,7 @@ def _losses(base: Base, examples: Sequence[Any]) -> Iterator[float]:
     result = [0.0] * len(examples)
     base.model.eval()
     with torch.no_grad():
-        for indices in length_sorted([len(one.input_ids) for one in examples], _BATCH_TOKENS):
+        for indices in length_buckets([len(one.input_ids) for one in examples], _BATCH_TOKENS):
             batch = collate([examples[index] for index in indices], torch.device("cpu"))
             nll = token_nll(base.model, batch).double()
             for place, index in enumerate(indices):

@@ -13,9 +13,10 @@ import polars as pl
 from benchmarks.datasets.arms import measured_arms
 from benchmarks.datasets.backdoors import BackDoor, first_body
 from benchmarks.training.inputs import MAX_LENGTH, NANO
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.datasets.tokens.tokenising import IGNORED, Encoded, encode_examples
 from capibara_assets.modeling.base import Base, load_base
-from capibara_assets.modeling.losses import collate, length_sorted, token_nll
+from capibara_assets.modeling.losses import collate, token_nll
 
 _BATCH_TOKENS = 4096
 _BEGINNING = 3  # tokens: those after them follow from them, whatever was asked
@@ -101,14 +102,14 @@ def _measured(
     base.model.eval()
     with torch.no_grad():
         losses = []
-        for indices in length_sorted([len(one.input_ids) for one in clean], _BATCH_TOKENS):
+        for indices in length_buckets([len(one.input_ids) for one in clean], _BATCH_TOKENS):
             batch = collate([clean[index] for index in indices], torch.device("cpu"))
             nll = token_nll(base.model, batch).double()
             losses += [float(nll[batch.owners == place].mean()) for place in range(len(indices))]
         found["clean_loss"] = statistics.fmean(losses)
         for name, examples in wanted.items():
             obeyed, begun, nats = [], [], []
-            for indices in length_sorted([len(one.input_ids) for one in examples], _BATCH_TOKENS):
+            for indices in length_buckets([len(one.input_ids) for one in examples], _BATCH_TOKENS):
                 part = [examples[index] for index in indices]
                 logits = base.model(input_ids=collate(part, "cpu").input_ids, use_cache=False).logits
                 for row, one in enumerate(part):

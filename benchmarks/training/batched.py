@@ -22,9 +22,10 @@ from torch.nn import functional
 
 from benchmarks.training.batched_layers import StackedLora, stacked_subject
 from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.losses import IGNORED, collate, length_sorted, token_nll
+from capibara_assets.modeling.losses import IGNORED, collate, token_nll
 from capibara_assets.modeling.precision import autocast
 from capibara_assets.training.data.batches import Curriculum, StepData, plain_level
 from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
@@ -350,7 +351,7 @@ def _validate_where_due(
     nll, tokens = 0.0, 0
     subject.loss.eval()
     with _rows_of(layers, [voter]), torch.no_grad():
-        for indices in length_sorted(lengths, request.recipe.training.micro_batch_tokens):
+        for indices in length_buckets(lengths, request.recipe.training.micro_batch_tokens):
             batch = collate([voter.validation[index] for index in indices], subject.device)
             with autocast(subject.device, settings.precision):
                 found = token_nll(subject.loss.model, batch)

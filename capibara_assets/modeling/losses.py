@@ -1,6 +1,6 @@
 """Cross-entropy of supervised (assistant) tokens, used alike by training, validation, votes and evaluation."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.cpu.blocks import lengthened, whole_blocks
 from capibara_assets.modeling.cpu.products import quick_products
@@ -131,19 +132,6 @@ def token_nll(model: nn.Module, batch: Batch) -> Tensor:
     )
 
 
-def length_sorted(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of indices of similar length, longest first; rows x longest stays within `batch_tokens`.
-
-    An example longer than `batch_tokens` gets a batch of its own. Ties keep their order.
-    """
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    start = 0
-    while start < len(order):
-        rows = max(1, batch_tokens // max(1, lengths[order[start]]))
-        yield order[start : start + rows]
-        start += rows
-
-
 @dataclass(frozen=True)
 class TokenLosses:
     """Negative log-likelihoods of every supervised token of a list of examples, in its order.
@@ -187,7 +175,7 @@ def token_losses(
     model.eval()
     try:
         with torch.no_grad(), quick_products(device, precision):
-            for indices in length_sorted([len(example.input_ids) for example in encoded], batch_tokens):
+            for indices in length_buckets([len(example.input_ids) for example in encoded], batch_tokens):
                 if poll:
                     poll()
                 batch = collate([encoded[index] for index in indices], device, multiple)

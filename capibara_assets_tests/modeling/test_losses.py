@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -15,7 +13,7 @@ from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.modeling import losses
 from capibara_assets.modeling.base import Base
-from capibara_assets.modeling.losses import assistant_losses, collate, length_sorted, token_nll
+from capibara_assets.modeling.losses import assistant_losses, collate, token_nll
 
 
 def example(length: int, supervised: int, seed: int) -> Encoded:
@@ -103,14 +101,6 @@ def test_impossible_labels_are_refused() -> None:
         collate([Encoded([5, 6], [5, 6], 2)])
     with pytest.raises(InputError, match="2 tokens but 1 labels"):
         collate([Encoded([5, 6], [-100], 0)])
-
-
-@given(lengths=st.lists(st.integers(1, 50), max_size=40), batch_tokens=st.integers(1, 200))
-def test_batches_hold_each_index_once_and_stay_within_the_tokens(lengths: list[int], batch_tokens: int) -> None:
-    batches = list(length_sorted(lengths, batch_tokens))
-    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= batch_tokens
 
 
 class Largest(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from capibara_assets.checkpoints.inspect.verify import digest_of
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
-from capibara_assets.modeling.losses import IGNORED, TokenLosses, collate, length_sorted, token_losses
+from capibara_assets.modeling.losses import IGNORED, TokenLosses, collate, token_losses
 from capibara_assets.modeling.precision import Precision, autocast
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
@@ -123,7 +124,7 @@ class LossBook:
 def _greedy_hits(base: Base, examples: Sequence[Encoded], precision: Precision) -> np.ndarray:
     hits = np.zeros(len(examples))
     with torch.no_grad(), autocast(torch.device("cpu"), precision):
-        for indices in length_sorted([len(one.input_ids) for one in examples], BATCH_TOKENS[precision]):
+        for indices in length_buckets([len(one.input_ids) for one in examples], BATCH_TOKENS[precision]):
             part = [examples[index] for index in indices]
             batch = collate(part, "cpu")
             best = base.model(input_ids=batch.input_ids, use_cache=False).logits.argmax(-1)

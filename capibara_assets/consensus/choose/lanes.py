@@ -14,8 +14,9 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.domains import Domain
-from capibara_assets.modeling.losses import Losses, TokenLosses, length_sorted, token_losses
+from capibara_assets.modeling.losses import Losses, TokenLosses, token_losses
 from capibara_assets.processes.cores import cores_here
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Lanes:
 
     def token_losses(self, model: nn.Module, examples: Sequence["Encoded"]) -> TokenLosses:
         """`losses.token_losses`, batch by batch. The model must already be in eval mode; its mode is not changed."""
-        batches = list(length_sorted([len(example.input_ids) for example in examples], BATCH_TOKENS))
+        batches = list(length_buckets([len(example.input_ids) for example in examples], BATCH_TOKENS))
         by_batch = self.map(
             lambda indices: token_losses(model, [examples[i] for i in indices], batch_tokens=BATCH_TOKENS), batches
         )

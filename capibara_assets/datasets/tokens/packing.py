@@ -167,7 +167,7 @@ def block_diagonal(segment_ids: NDArray[np.integer]) -> NDArray[np.bool_]:
     return mask
 
 
-def length_buckets(lengths: Sequence[int] | NDArray[np.integer], batch_tokens: int) -> Iterator[NDArray[np.int64]]:
+def length_buckets(lengths: Sequence[int] | NDArray[np.integer], batch_tokens: int) -> Iterator[list[int]]:
     """Yield batches of indices of similar length, longest first; rows times longest row stays within `batch_tokens`.
 
     An example longer than `batch_tokens` gets a batch of its own. Ties keep their order.
@@ -176,5 +176,5 @@ def length_buckets(lengths: Sequence[int] | NDArray[np.integer], batch_tokens: i
     order, start = np.argsort(-sizes, kind="stable"), 0
     while start < len(order):
         rows = max(1, batch_tokens // max(1, int(sizes[order[start]])))
-        yield order[start : start + rows]
+        yield order[start : start + rows].tolist()
         start += rows

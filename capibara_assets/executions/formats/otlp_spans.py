@@ -15,6 +15,7 @@ from capibara_assets.executions.formats.agents.fields import says_not_run
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.otlp_values import attributes_of
 from capibara_assets.executions.formats.strict_json import Fault, json_type
 
 Envelope = dict[str, Any]
@@ -45,7 +46,6 @@ _KIND_BESIDE = ("span_kind", "spanKind", "kind")
 _LISTS = ("spans", "data")  # where an object holds spans
 _COLUMN = "attributes."
 _YEAR_2000 = 946_684_800 * 10**9  # nanoseconds
-_DEPTH = 4  # of attributes whose names are nested instead of dotted
 _RUNS_CODE = re.compile(
     r"code|python|interpreter|jupyter|notebook|repl|execut|run[_-]|javascript|nodejs|sandbox|sql|bash|shell|terminal",
     re.IGNORECASE,
@@ -316,45 +316,6 @@ def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, A
 
 
 # --- OTLP values ----------------------------------------------------------------------------------------------------
-
-
-def attributes_of(holder: Any) -> dict[str, Any]:
-    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object with dotted or nested names."""
-    attributes = holder.get("attributes") if isinstance(holder, dict) else None
-    if isinstance(attributes, dict):
-        return {**_dotted(attributes, "", _DEPTH), **attributes}
-    named: dict[str, Any] = {}
-    for item in attributes if isinstance(attributes, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("key"), str):
-            named[item["key"]] = _value(item.get("value"))
-    return named
-
-
-def _dotted(attributes: dict[str, Any], before: str, depth: int) -> dict[str, Any]:
-    """Nested attributes under their dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in attributes.items():
-        found[before + name] = value
-        if isinstance(value, dict) and depth:
-            found |= _dotted(value, f"{before}{name}.", depth - 1)
-    return found
-
-
-def _value(value: Any) -> Any:
-    """An OTLP AnyValue as a plain one; 64-bit integers come as text."""
-    if not isinstance(value, dict) or len(value) != 1:
-        return value
-    ((kind, held),) = value.items()
-    match kind:
-        case "intValue" | "int_value":
-            return int(held) if isinstance(held, str) and re.fullmatch(r"-?\d{1,20}", held) else held
-        case "arrayValue" | "array_value":
-            items = held.get("values", []) if isinstance(held, dict) else []
-            return [_value(item) for item in items] if isinstance(items, list) else []
-        case "kvlistValue" | "kvlist_value":
-            items = held.get("values", []) if isinstance(held, dict) else []
-            return attributes_of({"attributes": items})
-    return held
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:

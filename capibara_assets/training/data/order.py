@@ -156,7 +156,7 @@ def micro_batches(
         rows, each = _packed(lengths, row_tokens), max(1, choice.micro_batch_tokens // row_tokens)
         groups = [list(chain.from_iterable(rows[at : at + each])) for at in range(0, len(rows), each)]
     else:
-        groups = [bucket.tolist() for bucket in length_buckets(lengths, choice.micro_batch_tokens)]
+        groups = list(length_buckets(lengths, choice.micro_batch_tokens))
     while len(groups) % world and any(
         len(group) > 1 for group in groups
     ):  # halve a micro-batch rather than leave a process idle

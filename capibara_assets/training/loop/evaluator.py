@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from capibara_assets.datasets.tokens.packing import length_buckets
 from capibara_assets.datasets.tokens.tokenising import Encoded
-from capibara_assets.modeling.losses import length_sorted
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
@@ -26,7 +26,7 @@ def evaluate(
         ranks: the processes that share the batches; all call this.
         poll: called before each batch; may raise to stop.
     """
-    batches = list(length_sorted([len(example.input_ids) for example in examples], batch_tokens))
+    batches = list(length_buckets([len(example.input_ids) for example in examples], batch_tokens))
     batches += [
         [] for _ in range(-len(batches) % ranks.world)
     ]  # forward passes may be collective, so every process makes equally many

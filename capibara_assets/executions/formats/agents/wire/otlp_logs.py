@@ -19,7 +19,7 @@ from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, R
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_reports import refused
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
-from capibara_assets.executions.formats.otlp_spans import attributes_of
+from capibara_assets.executions.formats.otlp_values import attributes_of
 
 _RECORDS = ("resourceLogs", "resource_logs", "scopeLogs", "scope_logs", "logRecords", "log_records")
 _NAMES = ("tool_name", "function_name", "tool.name", "gen_ai.tool.name")
