@@ -19,6 +19,7 @@ from capibara_assets.metadata.column_lineage import COLUMN_LINEAGE, column_linea
 from capibara_assets.metadata.page import AssetPage
 from capibara_assets.resources import BaseModel, Recipes, Store
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.manifest import title_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -151,7 +152,7 @@ class Inputs:
         """
         given = self.available(name, partition)
         if given is None:
-            where = f"{name}[{partition}]" if partition else name
+            where = title_of(name, partition)
             if source_name(name, partition) in self.held:
                 raise InputError(f"{where} failed a blocking check: mend what the check names, then run it again")
             raise InputError(f"{where} is not materialized yet: materialize it first")

@@ -7,6 +7,7 @@ import dagster as dg
 from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata, latest_time
 from capibara_assets.checks.results import judged
 from capibara_assets.domains import WHOLE
+from capibara_assets.storage.manifest import title_of
 from capibara_assets.training.monitoring.progress import duration
 
 # The check of the merged model has its name from when it was the only one
@@ -50,7 +51,7 @@ def older_than(instance: dg.DagsterInstance, asset: str, recorded: Mapping[str, 
         partition = None if where == WHOLE else where
         now, at = latest_digest(instance, name, partition) or "", latest_time(instance, name, partition) or 0.0
         if now != digest and (digest or at > made):
-            shown = f"{name}[{where}]" if partition else name
+            shown = title_of(name, partition)
             when = f"{duration(at - made)} after it" if at > made else "while it was made"
             changed[source] = f"{shown} was made anew {when}" if now else f"{shown} is gone"
     return changed

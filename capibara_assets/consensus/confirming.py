@@ -277,6 +277,5 @@ def count_confirmations(
 
 def _mean(losses: Losses, rows: Sequence[int]) -> float | None:
     """Nats per token of some examples; None where not finite."""
-    total = int(losses.tokens[list(rows)].sum())
-    mean = float(losses.nll[list(rows)].sum()) / total if total else math.nan
+    mean = losses.mean_of(rows)
     return round(mean, DIGITS) if math.isfinite(mean) else None

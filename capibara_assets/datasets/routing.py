@@ -114,8 +114,9 @@ def _share(flags: Sequence[bool]) -> float:
 
 
 def asked(messages: str) -> str:
-    """Content of the last user turn of `messages` (JSON)."""
-    return str(next(message["content"] for message in reversed(json.loads(messages)) if message["role"] == "user"))
+    """Content of the last user turn of `messages` (JSON); empty where nobody asks."""
+    turns = (str(turn["content"]) for turn in reversed(json.loads(messages)) if turn["role"] == "user")
+    return next(turns, "")
 
 
 def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRecipe) -> dict[str, set[Domain]]:

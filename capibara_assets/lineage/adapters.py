@@ -11,7 +11,7 @@ from capibara_assets.consensus.rounds.adopted import RoundVoter, is_adopted, jud
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Forgotten
-from capibara_assets.lineage.ancestors import parsed_source, source_name, upstream
+from capibara_assets.lineage.ancestors import parsed_source, upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
@@ -20,6 +20,7 @@ from capibara_assets.lineage.records import MANY, ONE, Results
 from capibara_assets.lineage.trails import Absence, AdapterTrail, DatasetState
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.manifest import title_of
 from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
@@ -298,7 +299,7 @@ def _voter(artifact: Artifact, voter: Voter) -> _ResolvedModel:
 
 
 def _of_artifact(results: Results, artifact: Artifact) -> _ResolvedModel:
-    name = source_name(artifact.name, artifact.partition)
+    name = title_of(artifact.name, artifact.partition)
     voters = tuple(_voters_behind(results, artifact))
     adopted = tuple(_adopted_behind(results, artifact))
     lost = tuple(lost_models(results.store, artifact))

@@ -46,11 +46,6 @@ def upstream_key(asset: str, partition: str | None) -> str:
     return f"{asset}|{partition or UNPARTITIONED}"
 
 
-def source_name(asset: str, partition: str | None) -> str:
-    """`asset[partition]`, or `asset` alone: what `parsed_source` reads."""
-    return f"{asset}[{partition}]" if partition else asset
-
-
 def parsed_source(source: str) -> tuple[str, str | None]:
     """(asset, partition) of a checkpoint's source, `asset[partition]`."""
     match = _SOURCE.fullmatch(source)

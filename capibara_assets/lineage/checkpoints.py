@@ -48,13 +48,13 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
     named = named_checkpoints(store)
     by_artifact: dict[tuple[str, str | None, str], list[NamedCheckpoint]] = {}
     for one in named:
-        by_artifact.setdefault((one.artifact.name, one.artifact.partition, one.artifact.digest), []).append(one)
-    reasons = {one.id: f"{one.folder} of {_title(one.artifact)}" for one in named}
+        by_artifact.setdefault(one.artifact.key, []).append(one)
+    reasons = {one.id: f"{one.folder} of {one.artifact.title}" for one in named}
     for consensus in store.list("consensus_checkpoint"):
         attested = consensus.document("certificate")["context"].get("trained_adapters", "")
-        for owner in (("trained_adapters", consensus.partition, attested), _key(consensus)):
+        for owner in (("trained_adapters", consensus.partition, attested), consensus.key):
             for one in by_artifact.get(owner, ()):
-                reasons[one.id] = f"attested by the certificate of {_title(consensus)}"
+                reasons[one.id] = f"attested by the certificate of {consensus.title}"
     latest = store.latest_digest("promoted_model", None)
     promotions = sorted(store.list("promoted_model"), key=lambda artifact: artifact.digest == latest)
     for promoted in promotions:  # the current promotion comes last, and its reason stays
@@ -107,9 +107,9 @@ def behind(
     if not has_checkpoints(store):
         return []
     checkpoints = checkpoints_of(store)
-    going = {_key(artifact) for artifact in removed}
+    going = {artifact.key for artifact in removed}
     artifacts = [artifact for asset in store.names() for artifact in store.list(asset)]
-    staying = [artifact for artifact in artifacts if _key(artifact) not in going]
+    staying = [artifact for artifact in artifacts if artifact.key not in going]
     gone = set(digests) - {artifact.digest for artifact in staying}
     named = {identity for artifact in staying for identity in artifact.checkpoints.values()}
     theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
@@ -203,12 +203,3 @@ def made_from(checkpoint: "Checkpoint") -> Iterator[str]:
     yield from about.sources.values()
     if about.dataset_digest is not None:
         yield about.dataset_digest
-
-
-def _key(artifact: Artifact) -> tuple[str, str | None, str]:
-    return artifact.name, artifact.partition, artifact.digest
-
-
-def _title(artifact: Artifact) -> str:
-    where = f"[{artifact.partition}]" if artifact.partition else ""
-    return f"{artifact.name}{where} {artifact.digest[:_SHORT]}"

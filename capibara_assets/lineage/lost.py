@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from capibara_assets.errors import IntegrityError
-from capibara_assets.lineage.ancestors import UNPARTITIONED, ancestors, parsed_source, source_name, upstream
+from capibara_assets.lineage.ancestors import UNPARTITIONED, ancestors, parsed_source, upstream
 from capibara_assets.lineage.checkpoints import title
 from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.manifest import title_of
 from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import ArtifactStore
 
@@ -37,7 +38,7 @@ class Lost:
     """Titles of the results and checkpoints that name it as what they were made from."""
 
     def __str__(self) -> str:
-        return f"{source_name(self.asset, self.partition)} {self.digest} ({self.why})"
+        return f"{title_of(self.asset, self.partition)} {self.digest} ({self.why})"
 
 
 def lost(results: Results, checkpoints: Iterable["Checkpoint"] = (), damaged: Iterable[Lost] = ()) -> tuple[Lost, ...]:
@@ -49,14 +50,14 @@ def lost(results: Results, checkpoints: Iterable["Checkpoint"] = (), damaged: It
     """
     store, every = results.store, list(checkpoints)
     there = [artifact for name in store.names() for artifact in store.list(name)]
-    known = {_key(artifact) for artifact in there} | {(one.asset, one.partition, one.digest) for one in removed(store)}
+    known = {artifact.key for artifact in there} | {(one.asset, one.partition, one.digest) for one in removed(store)}
     broken = {(one.asset, one.partition, one.digest): one.why for one in damaged}
     of: dict[Key, set[str]] = {key: set() for key in broken}
     of |= {key: set() for key in results.lost if key[0] in _COUNTING}
     for artifact in there:
         for node in upstream(artifact.manifest):
             key = (node.asset, None if node.partition == UNPARTITIONED else node.partition, node.digest)
-            of.setdefault(key, set()).add(f"{source_name(artifact.name, artifact.partition)} {artifact.digest}")
+            of.setdefault(key, set()).add(f"{title_of(artifact.name, artifact.partition)} {artifact.digest}")
     for one in every:
         for source, digest in one.manifest.about.sources.items():
             of.setdefault((*parsed_source(source), digest), set()).add(title(one))
@@ -76,7 +77,7 @@ def readable(artifacts: Iterable[Artifact]) -> tuple[list[Artifact], list[tuple[
         try:
             holds_execution(artifact, ())
         except IntegrityError as error:
-            damaged.append((artifact, Lost(*_key(artifact), str(error))))
+            damaged.append((artifact, Lost(*artifact.key, str(error))))
         else:
             whole.append(artifact)
     return whole, damaged
@@ -96,7 +97,7 @@ def lost_models(store: ArtifactStore, artifact: Artifact) -> Iterator[str]:
     for step in ancestors(store, artifact):
         if step.artifact is None and step.asset in _WAY and step.asset != "moe_dataset":
             state = absent_state(store, step.asset, step.digest)
-            yield f"{source_name(step.asset, step.partition)} {step.digest} ({state})"
+            yield f"{title_of(step.asset, step.partition)} {step.digest} ({state})"
 
 
 def absent_state(store: ArtifactStore, asset: str, digest: str) -> str:
@@ -106,7 +107,3 @@ def absent_state(store: ArtifactStore, asset: str, digest: str) -> str:
 
 def _asked(key: Key, results: Results) -> bool:
     return key[0] in _WAY or key in results.lost
-
-
-def _key(artifact: Artifact) -> Key:
-    return artifact.name, artifact.partition, artifact.digest

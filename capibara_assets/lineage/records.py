@@ -11,7 +11,7 @@ import polars as pl
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.executions.ingest.forgotten import read_forgotten
-from capibara_assets.lineage.ancestors import descendants, source_name, upstream_key
+from capibara_assets.lineage.ancestors import descendants, upstream_key
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.trails import (
     BulletPlace,
@@ -26,6 +26,7 @@ from capibara_assets.lineage.trails import (
 )
 from capibara_assets.lineage.voters import SEEN, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.manifest import title_of
 from capibara_assets.storage.store import ArtifactStore
 
 _PLACE = ["execution_id", "source_file", "source_line", "sandbox_id", "agent_id", "tenant", "licence", "source"]
@@ -66,9 +67,7 @@ class Results:
 
     def hint(self, asset: str, hint: str) -> str:
         """What to do where an id is not known, and which of an asset's results cannot be asked for it."""
-        lost = sorted(
-            f"{source_name(name, partition)} {digest}" for name, partition, digest in self.lost if name == asset
-        )
+        lost = sorted(f"{title_of(name, partition)} {digest}" for name, partition, digest in self.lost if name == asset)
         return f"{hint}; not in the store, and so not asked: {', '.join(lost)}" if lost else hint
 
 

@@ -85,27 +85,22 @@ def unused(store: ArtifactStore, roots: Iterable[Result], *, before: datetime | 
     every = [artifact for name in store.names() for artifact in store.list(name)]
     named = {digest for one in _checkpoints(store) for digest in made_from(one)}
     fresh = [
-        _key(one)
+        one.key
         for one in every
         if one.digest in named or (before is not None and datetime.fromisoformat(one.manifest.created) >= before)
     ]
     used = {key for root in (*roots, *fresh) for key in _behind(store, root)}
-    return [artifact for artifact in every if _key(artifact) not in used]
+    return [artifact for artifact in every if artifact.key not in used]
 
 
 def discard(store: ArtifactStore, artifacts: Iterable[Artifact]) -> Freed:
     """Remove results without a note: they may come back."""
     removed, total = [], 0
     for artifact in artifacts:
-        discard_artifact(store, *_key(artifact))
-        where = "" if artifact.partition is None else f"[{artifact.partition}]"
-        removed.append(f"{artifact.name}{where} {artifact.digest[:12]}")
+        discard_artifact(store, *artifact.key)
+        removed.append(artifact.title)
         total += sum(entry.bytes for entry in artifact.manifest.files.values())
     return Freed(tuple(removed), total)
-
-
-def _key(artifact: Artifact) -> Result:
-    return artifact.name, artifact.partition, artifact.digest
 
 
 def _checkpoints(store: ArtifactStore) -> "list[Checkpoint]":

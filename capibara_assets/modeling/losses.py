@@ -42,8 +42,13 @@ class Losses:
     @property
     def mean(self) -> float:
         """Nats per supervised token over all examples; NaN when there is none."""
-        total = int(self.tokens.sum())
-        return float(self.nll.sum() / total) if total else float("nan")
+        return self.mean_of(slice(None))
+
+    def mean_of(self, rows: slice | Sequence[int]) -> float:
+        """Nats per supervised token over some of the examples; NaN when they have none."""
+        chosen = rows if isinstance(rows, slice) else list(rows)
+        total = int(self.tokens[chosen].sum())
+        return float(self.nll[chosen].sum() / total) if total else float("nan")
 
 
 @dataclass(frozen=True)

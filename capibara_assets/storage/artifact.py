@@ -17,7 +17,7 @@ from capibara_assets.storage.checkpointed import Checkpoints
 from capibara_assets.storage.digests import sha256_bytes, sha256_file
 from capibara_assets.storage.foreign import read_stored
 from capibara_assets.storage.jsonfiles import parse_json
-from capibara_assets.storage.manifest import FileEntry, Manifest, is_file_of
+from capibara_assets.storage.manifest import FileEntry, Manifest, is_file_of, title_of
 from capibara_assets.storage.restored import hold
 
 
@@ -37,6 +37,16 @@ class Artifact:
     """Local folder into which it restores files that are kept as checkpoints, until this process ends."""
     kept: Checkpoints | None = field(default=None, repr=False, compare=False)
     """The checkpoint store that holds its checkpoints."""
+
+    @property
+    def key(self) -> tuple[str, str | None, str]:
+        """Name, partition and digest, which tell it from all others."""
+        return self.name, self.partition, self.digest
+
+    @property
+    def title(self) -> str:
+        """It as people write it, with the beginning of its digest."""
+        return title_of(self.name, self.partition, self.digest[:12])
 
     def has(self, name: str) -> bool:
         """Whether there is a table, document, file or folder of this name."""

@@ -109,6 +109,12 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     return manifest
 
 
+def title_of(name: str, partition: str | None, digest: str = "") -> str:
+    """A result as people write it: `asset[partition] 0123456789ab`, without what is not given."""
+    where = f"[{partition}]" if partition else ""
+    return f"{name}{where}{' ' * bool(digest)}{digest}"
+
+
 def check_name(name: str) -> str:
     """Return an asset's, partition's or file's name if it can be one path segment.
 

@@ -31,6 +31,7 @@ from capibara_assets.storage.manifest import (
     content_digest,
     file_entry,
     parse_manifest,
+    title_of,
 )
 from capibara_assets.storage.mirror import is_remote, prepare_buckets, require_scheme
 from capibara_assets.storage.records import (
@@ -185,8 +186,9 @@ class ArtifactStore:
         try:
             data = read_stored(folder / MANIFEST)
         except (FileNotFoundError, NotADirectoryError):
-            what = name if partition is None else f"{name}[{partition}]"
-            raise MissingArtifact(f"no {what} with digest {digest} in {self.root}: materialize it first") from None
+            raise MissingArtifact(
+                f"no {title_of(name, partition)} with digest {digest} in {self.root}: materialize it first"
+            ) from None
         manifest = parse_manifest(data, str(folder / MANIFEST))
         if (manifest.name, manifest.partition, manifest.digest) != (name, partition, digest):
             raise IntegrityError(f"{folder / MANIFEST} is the manifest of another artifact")

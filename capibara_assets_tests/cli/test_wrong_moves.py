@@ -134,7 +134,7 @@ MOVES = {
     "setting of a deployment": Move(
         "config", "unknown key 'hoem'", "did you mean 'home'", {"CAPIBARA_DEPLOYMENT": "{folder}/deployment.yaml"}
     ),
-    "merge method": Move("merge tie a b --out o", "unknown merge method 'tie'", r"did you mean ties\? known are"),
+    "merge method": Move("merge tie a b --out o", "unknown merge method 'tie'", r"known are .*did you mean 'ties'\?"),
     "merge without a base": Move(
         "merge ties a b --out o", "merges differences from a base", "give the model .* --base"
     ),

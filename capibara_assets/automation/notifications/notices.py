@@ -13,6 +13,7 @@ from capibara_assets.automation.retraining.rules import DAY, day_spent, last_spe
 from capibara_assets.checks.results import found
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.file import NoticeKind
+from capibara_assets.storage.manifest import title_of
 
 _MOST = 50  # of one check or asset that are looked at: who is told more reads the history
 
@@ -64,7 +65,7 @@ def _failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckK
             if record.event is None or record.event.timestamp < since:
                 continue
             evaluation = record.event.get_dagster_event().asset_check_evaluation_data
-            asset = key.asset_key.to_user_string() + (f"[{record.partition}]" if record.partition else "")
+            asset = title_of(key.asset_key.to_user_string(), record.partition)
             warns = evaluation.severity is dg.AssetCheckSeverity.WARN
             yield Notice(
                 f"check:{record.run_id}:{asset}:{key.name}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.escaping.languages import one_line
 from capibara_assets.executions.formats.agents.places import in_file
+from capibara_assets.storage.manifest import title_of
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
@@ -196,8 +197,7 @@ def _origin_lines(origin: "CheckpointOrigin") -> list[str]:
 
 
 def _reached(one: "OriginArtifact") -> str:
-    where = f"[{one.partition}]" if one.partition else ""
-    text = f"{one.asset}{where} {one.digest[:SHORT]}"
+    text = title_of(one.asset, one.partition, one.digest[:SHORT])
     if one.state != "present":
         gone = "its records were forgotten" if one.state == "forgotten" else "not in the artifact store any more"
         return f"{text}: {gone}"

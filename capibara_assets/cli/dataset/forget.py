@@ -21,6 +21,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
+from capibara_assets.storage.manifest import title_of
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
@@ -154,7 +155,7 @@ def _carry_out(
     work = work_folders(store, digests, records.needles)
     delete(work)
     history, logs = rewrite_history(deployment, instance, _traces(records, digests), write=True)
-    unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
+    unmade = [f"{title_of(*artifact.key)} could not be made without it: see failures" for artifact in waiting]
     left = [*unmade, *undeleted, *imports_left(results, records.tenant)]
     aftermath = _Aftermath(_stale(deployment, instance, results), _unread(results, records), left, failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
@@ -274,7 +275,7 @@ def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Resul
 
     run = graph_run(deployment, instance)
     return [
-        _name(artifact)
+        title_of(*artifact.key)
         for (name, where), artifact in _ordered(results)
         if run.graph.parents.get(name) and not run.is_current(name, Domain(where) if where else None)
     ]
@@ -292,7 +293,10 @@ def _stale_after(results: "Results", records: "ForgetFindings") -> list[str]:
         for step in descendants(results.store, artifact)
         if step.artifact is not None and step.asset not in REMADE and results.is_current(step.artifact)
     }
-    return [_name(artifact) for _, artifact in sorted(steps.items(), key=lambda item: (item[0][0], item[0][1] or ""))]
+    return [
+        title_of(*artifact.key)
+        for _, artifact in sorted(steps.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+    ]
 
 
 def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact]]":
@@ -374,7 +378,7 @@ def _report(
         sources=tuple(asdict(line) for line in records.lines),
         quarantined=records.quarantined,
         domains=records.domains,
-        removed=tuple(_name(artifact) for artifact in places.removed),
+        removed=tuple(title_of(*artifact.key) for artifact in places.removed),
         checkpoints=tuple(title(checkpoint) for checkpoint in places.checkpoints),
         ledgers=tuple(places.ledgers),
         work=tuple(map(str, places.work)),
@@ -386,8 +390,3 @@ def _report(
         failures=aftermath.failures,
         unread=tuple(asdict(one) for one in aftermath.unread),
     )
-
-
-def _name(artifact: "Artifact") -> str:
-    where = f"[{artifact.partition}]" if artifact.partition else ""
-    return f"{artifact.name}{where} {artifact.digest}"

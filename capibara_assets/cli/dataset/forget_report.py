@@ -84,11 +84,11 @@ def as_text(report: ForgetReport) -> str:
 
 
 def _not_checked(unread: Sequence[dict[str, Any]]) -> list[str]:
-    from capibara_assets.lineage.ancestors import source_name
+    from capibara_assets.storage.manifest import title_of
 
     lines = []
     for one in unread:
-        what = source_name(one["asset"], one["partition"])
+        what = title_of(one["asset"], one["partition"])
         lines.append(f"NOT CHECKED: {what} {one['digest']} ({one['why']}): whether it held a record is not known")
         if one["of"]:
             lines.append(f"made from it, and kept, unless it stands above: {len(one['of'])}")

@@ -16,6 +16,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.executions.formats.agents.places import in_file
+from capibara_assets.storage.manifest import title_of
 
 if TYPE_CHECKING:
     from capibara_assets.lineage.records import Results
@@ -292,8 +293,7 @@ def _place(one: dict[str, Any]) -> str:
 
 
 def _result(one: dict[str, Any]) -> str:
-    where = f"[{one['partition']}]" if one["partition"] else ""
-    return f"{one['asset']}{where} {one['digest']}" + ("" if one["current"] else " (a former one)")
+    return title_of(one["asset"], one["partition"], one["digest"]) + ("" if one["current"] else " (a former one)")
 
 
 def _models(trail: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from capibara_assets.lineage.lost import lost
 from capibara_assets.lineage.records import Results
 from capibara_assets.lineage.shares import NOBODY, Share, contributions, execution_shares, removals, serving_slots
 from capibara_assets.lineage.trails import ExecutionPlace, ExecutionTrail, PublishedResult
+from capibara_assets.storage.manifest import title_of
 
 SHOWN = 25  # rows of a table; the rest is counted
 ANOTHER = ("evaluation",)  # results that judge a model and do not hold it
@@ -193,5 +194,4 @@ def _count(number: int, what: str) -> str:
 
 
 def _named(one: PublishedResult) -> str:
-    where = f"[{one.partition}]" if one.partition else ""
-    return f"{one.asset}{where} {one.digest[:12]}"
+    return title_of(one.asset, one.partition, one.digest[:12])

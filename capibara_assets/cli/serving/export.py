@@ -38,7 +38,7 @@ def export(
         texts: number of training examples to calibrate them on; 0: round to nearest.
 
     Raises:
-        InputError: nothing is promoted, an adapter of another base model, or as `lay_out`.
+        InputError: nothing is promoted, an adapter of another base model, or as `write_export`.
     """
     head, latest = PromotionLog(store).head(), store.latest("promoted_model", None)
     # promotions from before the history existed are in the artifact alone

@@ -320,5 +320,5 @@ def _ballots(
 
 def _mean(measured: Losses, rows: slice) -> float | None:
     """Nats per token of some examples; None where not finite."""
-    mean = float(measured.nll[rows].sum() / measured.tokens[rows].sum())
+    mean = measured.mean_of(rows)
     return round(mean, DIGITS) if math.isfinite(mean) else None

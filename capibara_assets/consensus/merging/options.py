@@ -1,6 +1,5 @@
 """Options of a checkpoint merge: aliases resolved, values checked, and their values for each tensor."""
 
-import difflib
 import fnmatch
 import math
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ import numpy as np
 
 from capibara_assets.consensus.merging.interface import Recipe
 from capibara_assets.consensus.merging.methods import METHODS, RegisteredMethod
+from capibara_assets.errors import nearest
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _COMMON = {"base": None, "dtype": None, "max_shard_size": "500MB", "threads": None}
@@ -32,9 +32,7 @@ _COUNTS = ("seed", "max_iter")
 def known_method(method: str) -> RegisteredMethod:
     """Look up a method by name. Raises ValueError for an unknown one, naming the nearest and all known."""
     if method not in METHODS:
-        near = difflib.get_close_matches(method, METHODS, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"unknown merge method {method!r}: {hint}known are {', '.join(METHODS)}")
+        raise ValueError(f"unknown merge method {method!r}: known are {', '.join(METHODS)}{nearest(method, METHODS)}")
     return METHODS[method]
 
 
@@ -45,9 +43,8 @@ def read_options(method: str, known: RegisteredMethod, options: Mapping[str, Any
     for name, value in options.items():
         own = name if name in given else _ALIASES.get(name, name)
         if own not in given:
-            near = difflib.get_close_matches(name, [*given, *_ALIASES], 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"{method} has no option {name!r}{hint} It knows {', '.join(sorted(given))}")
+            near = nearest(name, [*given, *_ALIASES])
+            raise ValueError(f"{method} has no option {name!r}: it knows {', '.join(sorted(given))}{near}")
         if own in seen:
             raise ValueError(f"{own} was given twice, the second time as {name}: give one of the two")
         seen.add(own)

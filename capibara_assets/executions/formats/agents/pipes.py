@@ -3,9 +3,9 @@
 import re
 from functools import lru_cache
 
+from capibara_assets.executions.heredocs import without_heredocs
+
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
-_FIRST_WORD = re.compile(r"^[^\S\n]*(\w+)(?!\S)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
 _SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`|<\([^()]*\)")
 _PIPE = re.compile(r"(?<![|>])\|&?(?!\|)")
@@ -71,32 +71,9 @@ def _told_lines(cell: str) -> list[str]:
     return [line.strip() for line in cell.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _without_heredocs(command: str) -> str:
-    """A command without the texts that it gives to programs; in linear time, whatever is never closed."""
-    if "<<" not in command:
-        return command
-    ends: dict[str, list[int]] = {}  # by the word that closes: where the lines end that begin with it, the first last
-    for line in reversed(list(_FIRST_WORD.finditer(command))):
-        ends.setdefault(line[1], []).append(line.end())
-    kept, at, search, below = [], 0, 0, -1
-    while opened := _HEREDOC.search(command, search):
-        below = command.find("\n", opened.end()) if below < opened.end() else below
-        if below < 0:
-            break
-        closing = ends.get(opened[1], [])
-        while closing and closing[-1] <= below:
-            closing.pop()
-        if closing:
-            kept += [command[at : opened.start()], command[opened.end() : below]]
-            at = search = closing.pop()
-        else:
-            search = opened.end()
-    return "".join((*kept, command[at:]))
-
-
 def _bare(command: str) -> str:
     """A command without what is only text to the shell."""
-    bare = _COMMENT.sub("", _QUOTED.sub("''", _without_heredocs(command)))
+    bare = _COMMENT.sub("", _QUOTED.sub("''", without_heredocs(command)))
     while (inner := _SUBSTITUTED.sub("''", bare)) != bare:
         bare = inner
     return bare.rstrip()
