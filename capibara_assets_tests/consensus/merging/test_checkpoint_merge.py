@@ -138,7 +138,7 @@ def test_errors_say_what_where_and_what_to_do(checkpoints: tuple[Path, list[Path
         assert not [path for path in tmp_path.iterdir() if path.name.startswith((".out", "out"))]
 
     fails(ValueError, "did you mean 'ties'", [one], "tie", base=base)
-    fails(ValueError, "did you mean density", [one], "ties", base=base, densty=0.5)
+    fails(ValueError, "did you mean 'density'", [one], "ties", base=base, densty=0.5)
     fails(ValueError, "ties merges differences from a base", [one], "ties")
     fails(ValueError, "takes 2 models; 1 given", [one], "slerp", t=0.5)
     fails(ValueError, "slerp needs t", [one, two], "slerp")
