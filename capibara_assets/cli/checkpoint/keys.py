@@ -61,6 +61,8 @@ def rotate(where: StoreLocation, new_key_file: Path | None, new_kms: str | None,
     if new is None:
         raise InputError("no new key given: use --new-key-file or --new-kms")
     key = _key(where)
+    if new.key_id == key.key_id:
+        raise InputError(f"the new key is the store's own, {key.key_id}: give another one")
     resealing.rotate(where.root, key, new, work=where.work)
     told = f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}"
     echo_result({"store": where.root, "key_id": new.key_id, "former_key_id": key.key_id}, told, as_json)

@@ -34,6 +34,7 @@ PROMOTED = "promoted.json"
 SCHEMA_VERSION = 1
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as --max-lora-rank."""
+_OF_PEOPLE = (".md", ".txt")  # files that people write in
 _ANEW = "export it again with `capibara promote --export`"
 
 
@@ -164,7 +165,10 @@ def check_export(folder: Path) -> dict[str, Any]:
 
 
 def _require_former(target: Path) -> None:
-    """Refuse to replace a folder that holds anything which no export wrote. Raises InputError."""
+    """Refuse to replace a folder that holds anything which no export wrote, or a text that somebody changed.
+
+    Raises InputError. What is damaged of the rest, such as a model that a copy cut off, a new export mends.
+    """
     other = f"{target} holds something else than a former export: name a new folder"
     if not (target / PROMOTED).is_file():
         raise InputError(other)
@@ -176,6 +180,10 @@ def _require_former(target: Path) -> None:
         raise InputError(
             f"{target / odd[0]} was not exported, and a new export would remove it: move it, or name a new folder"
         )
+    here = tree_files(target)
+    changed = (name for name, stated in sorted(written.files.items()) if name.endswith(_OF_PEOPLE) and name in here)
+    if mine := next((name for name in changed if sha256_file(here[name]) != written.files[name].sha256), None):
+        raise InputError(f"{target / mine} was changed since it was exported: move it, or name a new folder")
 
 
 def _read_document(folder: Path) -> tuple[dict[str, Any], _Written]:

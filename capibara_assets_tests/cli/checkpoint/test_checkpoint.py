@@ -317,6 +317,8 @@ def test_a_store_is_encrypted_rotated_and_decrypted(capibara: Capibara, saved: l
     assert planned["removed"] == [ids[saved[0]], ids[saved[1]]]
 
     assert capibara("rotate", "--key-file", one).code == 2
+    same = capibara("rotate", "--key-file", one, "--new-key-file", one)
+    assert same.code == 2 and "the new key is the store's own" in same.err
     assert capibara("rotate", "--key-file", one, "--new-key-file", two).code == 0
     assert capibara("verify", "--key-file", one).code == 2
     assert capibara("verify", "--key-file", two).code == 0

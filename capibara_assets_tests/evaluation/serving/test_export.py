@@ -172,6 +172,11 @@ def test_what_no_export_wrote_is_not_removed(parts: ExportParts, tmp_path: Path)
         write_export(parts, target, "card")
     (target / "notes.txt").unlink()
     write_export(parts, target, "card")
+    (target / "README.md").write_text("my own card")
+    with pytest.raises(InputError, match=r"README.md was changed since it was exported: move it"):
+        write_export(parts, target, "card")
+    (target / "README.md").unlink()
+    write_export(parts, target, "card")
     mine = tmp_path / "mine"
     (mine / "photos").mkdir(parents=True)
     (mine / "photos" / "a.jpg").write_text("x")
