@@ -15,9 +15,7 @@ _QUERY = re.compile(r"\s*(?:select|with|create\s+(?:temp\w*\s+)?view)\b", re.IGN
 _RAISES = re.compile(r"\b(?:throw|raise)\b")
 _LAMBDA = re.compile(r"^\w+ *= *lambda\b", re.MULTILINE)
 _GOES_ON = re.compile(r"\W*(?:and|also|now|then|next|plus)\b", re.IGNORECASE)  # asks for more
-_CHECKS = re.compile(
-    r"\W*(?:check|verify|compare|sanity|diff|rows that differ)\w*\b", re.IGNORECASE
-)  # an answer, not asks
+_CHECKS = re.compile(r"\W*(?:check|verify|compare|sanity|diff|rows that differ)\w*\b", re.IGNORECASE)  # of an answer
 _SPACES = re.compile(r"\s+")
 _RATHER_ALIKE = 0.35  # of one without words
 _MUCH_ALIKE = 0.65  # of one below words that neither ask nor remark

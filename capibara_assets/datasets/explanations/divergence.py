@@ -176,10 +176,8 @@ def _where(run: Sequence[_Seen], step: Step) -> str:
     call = ""
     if inner:
         _, function, arguments = run[inner[-1]].event
-        call, run = (
-            f"in the inner call `{function}({', '.join(str(value) for _, value in arguments)})`, ",
-            run[inner[-1] :],
-        )
+        given = ", ".join(str(value) for _, value in arguments)
+        call, run = f"in the inner call `{function}({given})`, ", run[inner[-1] :]
     for seen in reversed(run):
         around = seen.event[0] == "turned" and seen.step is not None and seen.step.holds(_place(step))
         if around and seen.event[1] not in values:
