@@ -100,12 +100,13 @@ def read(path: Path) -> Content:
             raise InputError(f"{folder} names the buffer {name}, and its module's state has none")
     tensors |= _frozen_whole(folder, module) if stage < 3 else _frozen_in_parts(folder, models)
     tensors |= _trained_in_a_row(folder, optimizers, module) if stage < 3 else _trained_each(folder, optimizers, module)
-    ties = dict(module["shared_params"])
-    if lost := [name for name, kept in ties.items() if kept not in tensors]:
+    shared, state = module["shared_params"], module["module"] or {}
+    if lost := [name for name, kept in shared.items() if kept not in tensors and kept not in state]:
         raise InputError(f"{folder} shares {listed(lost)} with weights that it does not have")
+    ties = {name: kept for name, kept in shared.items() if kept in tensors}
     if stage < 3:  # a process has nothing of them whole in stage 3
-        _require_copies(folder, tensors, module["module"])
-    tensors |= _others(folder, stage, {k: v for k, v in (module["module"] or {}).items() if k not in tensors | ties})
+        _require_copies(folder, tensors, state)
+    tensors |= _others(folder, stage, {k: v for k, v in state.items() if k not in tensors | ties})
     return Content(tensors, "model", ties=ties, files=_beside(path, folder), origin={"format": "deepspeed"})
 
 

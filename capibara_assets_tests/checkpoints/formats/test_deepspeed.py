@@ -150,6 +150,13 @@ def test_weights_that_lie_across_two_processes_are_joined(tmp_path: Path) -> Non
     assert pytorch.state_of(deepspeed.read(zero2(tmp_path / "b", **padded)))["v"].tolist() == [[4, 5], [6, 7]]
 
 
+def test_frozen_weights_that_stage_1_keeps_in_the_modules_state_may_be_shared(tmp_path: Path) -> None:
+    row = torch.arange(8.0)
+    state = {"w": row[:3].half(), "v": row[3:7].reshape(2, 2).half(), "e": torch.ones(2), "head": torch.ones(2)}
+    content = deepspeed.read(zero2(tmp_path, model={"module": state, "shared_params": {"head": "e"}}))
+    assert {"e", "head"} <= content.tensors.keys()
+
+
 class Foreign:
     pass
 

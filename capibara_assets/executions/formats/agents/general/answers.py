@@ -415,8 +415,11 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     if isinstance(value.get("success"), bool):
         found.well = value["success"]
         found.failed = True if value["success"] is False else found.failed
-    background = value.get("background") is not False and value.get("status") not in ("exited", "completed")
-    found.shell = found.shell or next((value[key] for key in _SHELLS if background and word(value.get(key))), None)
+    if value.get("background") is not False and value.get("status") not in ("exited", "completed"):
+        ended = value.get("background") is not True and any(key in value for key in _EXITS)
+        # a shell that is named beside the end of its command is none in the background, unless its name says so
+        keys = [key for key in _SHELLS if not ended or key.startswith("background")]
+        found.shell = found.shell or next((value[key] for key in keys if word(value.get(key))), None)
     state = value.get("state")  # of the AI SDK
     found.failed = True if state == "output-error" else found.failed
     found.returned = found.returned or state == "output-available"

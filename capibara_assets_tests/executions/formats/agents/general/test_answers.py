@@ -115,3 +115,12 @@ def test_a_command_that_goes_on_ended_as_a_later_call_tells(begun: object, asked
     assert (run.code, run.success, run.exit_code) == ("make", False, 134) and "no heap" in run.output
     (run,) = [one for one in entries(LogDocument(json.dumps(rows[:2]).encode())) if isinstance(one, AgentRun)]
     assert (run.success, run.exit_code) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "node", [{"shell_id": "1", "exit_code": 3}, {"shellId": "1", "exitCode": 3, "background": False}]
+)
+def test_a_shell_that_is_named_beside_the_end_of_its_command_ended(node: dict[str, object]) -> None:
+    call = Call("s", "bash", {})
+    write_answer(call, read_answer({"output": "no", **node}), runs_shell=True)
+    assert (call.success, call.exit_code) == (False, 3)
